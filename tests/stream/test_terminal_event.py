@@ -70,7 +70,7 @@ def test_a_cancelled_response_has_no_error() -> None:
 
 def around(playing: Translator, **fields: Any) -> tuple[str, str, str]:
     before, behind = playing.response.text_around_output(**fields)
-    return before, ",".join(playing.response.output), behind
+    return before, ",".join(playing.response.output), behind.decode()
 
 
 def test_the_text_around_the_items_is_that_of_the_response() -> None:
@@ -85,10 +85,15 @@ def test_the_first_snapshot_can_be_had_at_any_time(queued: bool) -> None:
     first = playing.queue() if queued else playing.start()
     shown = events_of(first)[0]["response"]
     assert json.loads(playing.response.json()) == shown
-    assert json.loads("".join(playing.response.first_text_around_output())) == shown
+    assert first_snapshot(playing) == shown
     playing.start()
     playing.feed(text("Hi") + finish() + DONE)
-    assert json.loads("".join(playing.response.first_text_around_output())) == shown
+    assert first_snapshot(playing) == shown
+
+
+def first_snapshot(playing: Translator) -> Any:
+    before, behind = playing.response.first_text_around_output()
+    return json.loads(before + behind.decode())
 
 
 def test_a_response_that_runs_shows_how_it_stands() -> None:

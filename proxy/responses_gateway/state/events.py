@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from responses_gateway.state import histories, repeated_texts, responses
 from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable, transaction
-from responses_gateway.state.records import ACTIVE, EventRow, NewEvents
+from responses_gateway.state.records import ACTIVE, EventRow, JsonText, NewEvents
 
 # The place of the first row of a journal.
 _KEPT = -1
@@ -72,7 +72,7 @@ class EventTable:
 # ---- inside an open transaction ----------------------------------------------------------------------------------------
 
 
-def append(sql: Sql, response_id: str, row: EventRow, repeated: Sequence[str], worker: str | None = None) -> bool:
+def append(sql: Sql, response_id: str, row: EventRow, repeated: Sequence[JsonText], worker: str | None = None) -> bool:
     """Write a piece of a stream, perhaps again. Return False, and write nothing, if the response was deleted, has ended, or is
     run by another process than `worker`. `repeated` are those texts of the response."""
     written = sql.execute(

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from responses_gateway.state.interfaces import Database, Sql, transaction
-from responses_gateway.state.records import Cursor, HistorySpan, ItemPage, NewItem, PageOrder, Place, new_ids
+from responses_gateway.state.records import Cursor, HistorySpan, ItemPage, JsonText, NewItem, PageOrder, Place, new_ids
+from responses_gateway.state.repeated_texts import utf8
 from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
 
 _decode = msgspec.json.decode
@@ -127,7 +128,7 @@ def append_each(
     sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], results: Mapping[str, bytes] | None = None
 ) -> list[Place]:
     """Do the same; `results` by the ids of items are kept with them. Return the place of each item."""
-    values = [cast("dict[str, Any]", _decode(item)) if isinstance(item, str) else item for item in items]
+    values = [item if isinstance(item, dict) else cast("dict[str, Any]", _decode(item)) for item in items]
     digests, lengths = _digests(tenant, values)
     places = _known_beginning(sql, place, digests)
     known = len(places)
@@ -145,10 +146,10 @@ def append_each(
     return places
 
 
-def append_texts(sql: Sql, tenant: str, texts: Sequence[str]) -> Place:
+def append_texts(sql: Sql, tenant: str, texts: Sequence[JsonText]) -> Place:
     """Store texts as a history of their own, reusing those that are already there. They have no ids, and are never found as
     items. Return the place of the last one."""
-    digests = [_hashed(_hasher(tenant), text.encode(), _OF_TEXT) for text in texts]
+    digests = [_hashed(_hasher(tenant), utf8(text), _OF_TEXT) for text in texts]
     places = [0, *_known_beginning(sql, 0, digests)]
     known = len(places) - 1
     shared = dict(zip(digests[known:], texts[known:], strict=True))
@@ -279,8 +280,8 @@ def _hasher(tenant: str) -> hashlib._Hash:
 
 
 def _json(item: NewItem) -> bytes:
-    if isinstance(item, str):
-        return item.encode("utf-8", "replace")
+    if not isinstance(item, dict):
+        return utf8(item)
     try:
         return _encode(item)
     except UnicodeEncodeError:  # a lone surrogate, which JSON text may not contain

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+# JSON, as UTF-8 if that exists: a long text is not made anew.
+JsonText = str | bytes
 # An item to be stored: a value, or its JSON if every byte should be kept.
-NewItem = dict[str, Any] | str
+NewItem = dict[str, Any] | JsonText
 PageOrder = Literal["asc", "desc"]
 
 # The place of an item in a history (see `histories.py`); 0 is the empty history.
@@ -63,7 +65,7 @@ class ResponseRecord:
     created_at: float
     status: str
     head: str
-    tail: str
+    tail: JsonText
     context: Place = 0
     history: Sequence[NewItem] = field(default=())
     input: Sequence[NewItem] = field(default=())
@@ -71,7 +73,7 @@ class ResponseRecord:
     conversation: str | None = None
     background: bool = False
     detached: bool = False
-    repeated: Sequence[str] = field(default=())
+    repeated: Sequence[JsonText] = field(default=())
     worker: str | None = None
     results: Mapping[str, bytes] = field(default_factory=dict)
     tools_ran: bool = False

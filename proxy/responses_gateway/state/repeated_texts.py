@@ -8,27 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import cycle
 
+from responses_gateway.state.records import JsonText
+
 MARK = "\x1f"
 _MARK = MARK.encode()
 _BEGINNING = 64
-_ESCAPED = "\\u001f"
+_ESCAPED = b"\\u001f"
 
 
-def shortened(text: str, repeated: Sequence[str]) -> str:
+def shortened(text: JsonText, repeated: Sequence[JsonText]) -> str:
     """Replace repeated texts, which occur in their order, perhaps several times over."""
-    if not repeated:
-        return text
-    text = text.replace(MARK, _ESCAPED)
-    pieces: list[str] = []
-    begin = 0
-    for each in cycle(repeated):
-        place = _find(text, each, begin)
-        if place < 0:
-            break
-        pieces.append(text[begin:place])
-        begin = place + len(each)
-    pieces.append(text[begin:])
-    return MARK.join(pieces)
+    return shortened_events(utf8(text), repeated).decode()
 
 
 def restored(text: str, repeated: Sequence[str]) -> str:
@@ -42,9 +32,21 @@ def restored(text: str, repeated: Sequence[str]) -> str:
     return "".join(whole)
 
 
-def shortened_events(events: bytes, repeated: Sequence[str]) -> bytes:
+def shortened_events(events: bytes, repeated: Sequence[JsonText]) -> bytes:
     """Replace repeated texts in events."""
-    return shortened(events.decode(), repeated).encode() if repeated else events
+    if not repeated:
+        return events
+    events = events.replace(_MARK, _ESCAPED)
+    pieces: list[bytes] = []
+    begin = 0
+    for each in cycle(map(utf8, repeated)):
+        place = _find(events, each, begin)
+        if place < 0:
+            break
+        pieces.append(events[begin:place])
+        begin = place + len(each)
+    pieces.append(events[begin:])
+    return _MARK.join(pieces)
 
 
 def restored_events(events: bytes, repeated: Sequence[str]) -> bytes:
@@ -57,7 +59,12 @@ def is_shortened(events: bytes) -> bool:
     return _MARK in events
 
 
-def _find(text: str, wanted: str, begin: int) -> int:
+def utf8(text: JsonText) -> bytes:
+    """Return a text in UTF-8, which has no halves of surrogate pairs."""
+    return text if isinstance(text, bytes) else text.encode("utf-8", "replace")
+
+
+def _find(text: bytes, wanted: bytes, begin: int) -> int:
     """Find a long text. Its beginning is usually enough, and looking for that costs much less."""
     place = text.find(wanted[:_BEGINNING], begin)
     return place if place < 0 or text.startswith(wanted, place) else text.find(wanted, place)

@@ -119,18 +119,18 @@ class ResponseStream(AnswerStream):
         """Return the response as JSON, as it stands. `status` takes the place of its own."""
         return self._json(status, stored).decode()
 
-    def text_around_output(self, *, status: Status | None = None) -> tuple[str, str]:
-        """Return the text of that JSON before and behind the output items."""
+    def text_around_output(self, *, status: Status | None = None) -> tuple[str, bytes]:
+        """Return that JSON before and behind the output items."""
         before, behind, echo = self.object.around(self._state, status)
-        return sendable(before), sendable(behind) + echo.decode()
+        return sendable(before), behind.encode("utf-8", "replace") + echo
 
-    def first_text_around_output(self) -> tuple[str, str]:
+    def first_text_around_output(self) -> tuple[str, bytes]:
         """Return the same of the response as the first event has it."""
         before, behind, echo = self.object.around(self._first_state)
-        return sendable(before), sendable(behind) + echo.decode()
+        return sendable(before), behind.encode("utf-8", "replace") + echo
 
     @property
-    def long_texts(self) -> Sequence[str]:
+    def long_texts(self) -> Sequence[bytes]:
         """The long values in the text behind the output items, in order. They repeat the request, and the next ones often have
         the same."""
         return self.object.long_texts
@@ -186,12 +186,12 @@ class ResponseObject:
         self._tail = self._tail_of(echo)
 
     @property
-    def long_texts(self) -> Sequence[str]:
+    def long_texts(self) -> Sequence[bytes]:
         """The JSON of the long values of the echo, in order."""
         if len(self._tail) < _LONG:
             return ()
         texts = [quoted(value) for value in self._echo.values() if type(value) in _MAY_BE_LONG]
-        return [text.decode() for text in texts if len(text) >= _LONG]
+        return [text for text in texts if len(text) >= _LONG]
 
     def around(self, state: _State, status: Status | None = None, *, stored: bool | None = None) -> tuple[str, str, bytes]:
         """Return the text before and behind the output items, and what follows: the echo, in UTF-8, which may be long. `status`
