@@ -290,13 +290,9 @@ def _json(item: NewItem) -> bytes:
 
 def _ids(values: Sequence[dict[str, Any]]) -> list[str]:
     """Return the ids that items came with, or new ones."""
+    own = [value.get("id") for value in values]
     new = new_ids([_PREFIXES.get(value.get("type", "message"), "item") for value in values])
-    if not any("id" in value for value in values):
-        return new
-    return [
-        item_id if isinstance(item_id := value.get("id"), str) and item_id else new_id
-        for value, new_id in zip(values, new, strict=True)
-    ]
+    return [item_id if isinstance(item_id, str) and item_id else new_id for item_id, new_id in zip(own, new, strict=True)]
 
 
 def _add_moved(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Place:

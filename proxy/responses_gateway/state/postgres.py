@@ -162,10 +162,8 @@ class _Transaction:
         statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
         with self._connection.cursor() as cursor, cursor.copy(cast("Any", statement)) as copy:
             for row in rows:
-                values = dict(zip(columns, row, strict=True))
-                if values.get(utf8) is not None:
-                    values[utf8] = values[utf8].decode()
-                copy.write_row(storable(values.values()))
+                values = (value.decode() if value and name == utf8 else value for name, value in zip(columns, row, strict=True))
+                copy.write_row(storable(values))
 
     def new_keys(self, table: str, count: int, /) -> Sequence[int]:
         statement = "SELECT nextval(pg_get_serial_sequence(?, 'key')) FROM generate_series(1, CAST(? AS integer))"

@@ -4,7 +4,7 @@ its response."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -194,7 +194,7 @@ async def context_at(store: Store, tenant: str, request: ResponsesRequest, conti
         first=first,
     )
     own = context.input if ids else named
-    with_results = [item["id"] for item in chain(history, own) if "id" in item and _has_result(item)]
+    with_results = [item["id"] for item in _with_ids(chain(history, own)) if _may_have_result(item)]
     if not with_results:
         return context
     return replace(context, results=await store.hosted_calls.results(tenant, with_results, SHOWN_AGAIN_BYTES))
@@ -210,10 +210,8 @@ def continue_previous(request: ResponsesRequest, previous: PreviousResponse) -> 
     return Context(request, previous.items, results=kept_results, session=session or previous.response_id, first=first)
 
 
-def _has_result(item: object) -> bool:
-    """Tell whether something is the item of a hosted call, which may have a result that is kept beside it."""
-    if not isinstance(item, dict) or not isinstance(item.get("id"), str):
-        return False
+def _may_have_result(item: Item) -> bool:
+    """Tell whether an item is that of a hosted call, which may have a result that is kept beside it."""
     kind = item.get("type")
     return isinstance(kind, str) and kind in HOSTED_CALLS
 
@@ -261,7 +259,7 @@ def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> l
     return items
 
 
-def _with_ids(items: Sequence[Item]) -> list[Item]:
+def _with_ids(items: Iterable[Item]) -> list[Item]:
     """Return the items that have ids. Most have none, and are looked at but once."""
     return [item for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
 
