@@ -141,7 +141,8 @@ def test_a_growing_thread_asks_for_the_same(first: list[Any], growth: list[list[
     thread.ask(body_of(items), policy)
     for more in growth:
         items = items + more
-        thread.ask(body_of(items, client_metadata={"turn": len(items)}), policy)
+        changing = {"client_metadata": {"turn": len(items)}} if len(items) % 2 else {}
+        thread.ask(body_of(items, **changing), policy)
 
 
 @settings(max_examples=60, deadline=None)
@@ -186,6 +187,33 @@ def test_an_edit_anywhere_is_seen(items: list[Any], place: int, other: list[Any]
         body = body[:-1] + b', "input": ' + json.dumps(other).encode() + b"}"
     thread.ask(body, policy, tenant)
     thread.ask(body_of([*items, {"type": "message", "role": "user", "content": "More"}]), Policy())
+
+
+@pytest.mark.parametrize(
+    "middle",
+    [
+        b'], "input": [{"role": "user", "content": "Another"}',
+        b'], "metadata": {"a": "b"}, "x": [',
+        b'], "model": "other", "x": [1',
+        b', {"role": "user", "content": "More"}], "tool_choice": "required", "input": ["text"',
+        b", ",
+        b", 1",
+        b'{"role": "user"}',
+        b', {"role": "user", "content": "\xff"}',
+        b', {"role": "user", "content": "\\ud800"}',
+        b' \n, {"role": "user", "content": "More"} ',
+        b"",
+    ],
+)
+def test_what_only_looks_like_more_items_is_read_as_it_is(middle: bytes) -> None:
+    thread = Thread()
+    items = [{"role": role, "content": f"{role} " * 9_000} for role in ("user", "assistant", "user")]
+    body = body_of(items)
+    thread.ask(body, Policy())
+    before, end, behind = body.rpartition(b'], "tools"')
+    assert end
+    thread.ask(before + middle + end + behind, Policy())
+    thread.ask(body_of([*items, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "More"}]), Policy())
 
 
 def test_a_thread_of_an_agent_is_continued() -> None:

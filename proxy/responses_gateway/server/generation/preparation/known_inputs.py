@@ -45,11 +45,12 @@ _BETWEEN = b", \t\r\n"
 
 
 class Layout(NamedTuple):
-    """Where the elements of the list that grows begin in a body, and where those that are known end, in bytes; the JSON of its
-    other fields."""
+    """Where the elements of the list that grows begin in a body, where those that are known end, and where the list does, in
+    bytes; the JSON of its other fields."""
 
     start: int
     end: int
+    close: int
     fields: Mapping[str, bytes]
 
 
@@ -88,25 +89,39 @@ class KnownInput(msgspec.Struct, eq=False):
                 self.body = b""  # which begins like none: it is not looked at again
                 return None
             self.probe = (self.layout.start + self.layout.end) // 2
-        start, end, fields = self.layout
-        if not body.startswith(memoryview(self.body)[:end]) or len(body) - end > _MOST_NEW:
-            return None
-        short = b'%b"%b"%b' % (body[:start], mark.encode(), body[end:])
+        fields = self.layout.fields
         form = self.form
         try:
-            now = _layout(short, form.elements)
-            if now is None:
+            found = self._found_in(body, self.layout, mark.encode())
+            if found is None:
                 return None
+            now, elements = found
             large = self.values.large
             known = {name: value for name, value in large.items() if name in fields and now.fields.get(name) == fields[name]}
             new = {name: msgspec.json.decode(text) for name, text in now.fields.items() if name not in known}
-            new[form.elements] = msgspec.json.decode(short[now.start - 1 : now.end + 1])
+            new[form.elements] = msgspec.json.decode(elements)
             request = form.parse_continued(new, known, mark, self.values.elements)
         except (ApiError, ValueError, RecursionError):  # which the body as a whole has in other words
             return None
         if request is None:
             return None
-        return Growing(body, form, request, self, now._replace(end=now.end + len(body) - len(short)), self.memory)
+        return Growing(body, form, request, self, now, self.memory)
+
+    def _found_in(self, body: bytes, layout: Layout, mark: bytes) -> tuple[Layout, bytes] | None:
+        """Return how a body is laid out that begins as this one, and its list with the mark in the place of what is known; None
+        if it does not. Raise `ValueError` for what is no JSON object."""
+        start, end, close, fields = layout
+        if not body.startswith(memoryview(self.body)[:end]) or len(body) - end > _MOST_NEW:
+            return None
+        new_close = len(body) - len(self.body) + close
+        if new_close >= end and body.endswith(memoryview(self.body)[close:]):  # as most: nothing but the list has changed
+            return Layout(start, new_close, new_close, fields), b'["%b"%b]' % (mark, body[end:new_close])
+        short = b'%b"%b"%b' % (body[:start], mark, body[end:])
+        now = _layout(short, self.form.elements)
+        if now is None:
+            return None
+        new_close = now.close + len(body) - len(short)
+        return now._replace(end=new_close, close=new_close), short[now.start - 1 : now.close + 1]
 
     def _laid_out(self) -> Layout | None:
         layout = _layout(self.body, self.form.elements)
@@ -232,7 +247,7 @@ def _layout(body: bytes, elements: str) -> Layout | None:
             end = place - 1
         else:
             fields[name] = text
-    return Layout(start, end, fields) if start else None
+    return Layout(start, end, end, fields) if start else None
 
 
 def _end_of(number: int, body: bytes, start: int, end: int) -> int:
