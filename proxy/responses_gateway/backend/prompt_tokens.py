@@ -56,11 +56,7 @@ class PromptTokens:
         self._absent_until = 0.0  # on the clock of the event loop
 
     async def count(
-        self,
-        chat: Mapping[str, Any],
-        headers: Mapping[str, str],
-        within: float,
-        messages: Sequence[bytes] | None = None,
+        self, chat: Mapping[str, Any], headers: Mapping[str, str], within: float, messages: Sequence[bytes] | None = None
     ) -> int | None:
         """Return the number of tokens; None if nobody can count them. `within` is in seconds, and `messages` are the JSON of
         each message, where that is known. Raise `ApiError` if the backend refuses the request or fails."""

@@ -51,15 +51,12 @@ def entries(
 
 def entries_at(items: Sequence[Object], path: str, start: int = 0) -> list[Entry]:
     """Return the items of a list at `path`, of which `start` come before, references unresolved. Raises `ApiError` 400."""
-    read: list[Entry] = []
-    for index, item in enumerate(items, start):
-        kind = item.get("type")
-        if type(kind) is str and "id" not in item:  # as most items of clients that store nothing
-            entry = Entry(f"{path}[{index}]", kind, item)
-        else:
-            entry = _entry(item, f"{path}[{index}]")
-        read.append(entry)
-    return read
+    return [
+        Entry(f"{path}[{index}]", kind, item)  # as most items of clients that store nothing
+        if type(kind := item.get("type")) is str and "id" not in item
+        else _entry(item, f"{path}[{index}]")
+        for index, item in enumerate(items, start)
+    ]
 
 
 def too_long(param: str, length: int, limit: int, what: str) -> ApiError:

@@ -191,12 +191,9 @@ class KnownInputs:
 
     def read(self, tenant: str, body: bytes, form: BodyForm) -> Growing | None:
         """Return the request in a body; None if it continues none that is known."""
-        for known in reversed(self._threads.get(tenant, ())):
-            if known.may_begin(body, form):
-                continued = known.read(body, self._mark)
-                if continued is not None:
-                    return continued
-        return None
+        threads = reversed(self._threads.get(tenant, ()))
+        continued = (known.read(body, self._mark) for known in threads if known.may_begin(body, form))
+        return next(filter(None, continued), None)
 
     def beginnings(self, tenant: str) -> Iterator[TranslatedTurns]:
         """Yield what the translations of requests of a tenant can go on from, the last one first."""

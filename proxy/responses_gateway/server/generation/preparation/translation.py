@@ -291,12 +291,7 @@ def _with_token_ids(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _room_for_answer(
-    body: Mapping[str, Any],
-    data: bytes,
-    written: ChatJson | None,
-    context_window: int,
-    scope: RequestScope,
-    tokens: PromptTokens,
+    body: Mapping[str, Any], data: bytes, written: ChatJson | None, window: int, scope: RequestScope, tokens: PromptTokens
 ) -> int | None:
     """Return the tokens that a window has left after the prompt; None if a chat request, encoded as `data`, asks for no more.
     `written` has its parts, where they are known. Counting is left out where the room is certain."""
@@ -304,7 +299,7 @@ async def _room_for_answer(
     limit = body.get(settings.max_tokens_field)
     if type(limit) is not int:
         return None
-    room = (context_window - limit) / 2  # because the prompt may have twice the estimate
+    room = (window - limit) / 2  # because the prompt may have twice the estimate
     if certainly_fits(data, len(body["messages"]), room):
         return None
     estimate = estimated_tokens(body)
@@ -317,7 +312,7 @@ async def _room_for_answer(
         counted = await tokens.count(body, headers, settings.connect_timeout, messages)
     except ApiError:  # the answer to the request itself will tell
         counted = None
-    left = context_window - (estimate if counted is None else counted)
+    left = window - (estimate if counted is None else counted)
     return None if left < 1 or limit <= left else left
 
 
