@@ -125,6 +125,20 @@ def test_a_prompt_that_does_not_extend_the_call_before_has_a_reason(dialect: str
     run(test())
 
 
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
+@pytest.mark.parametrize("tokens", [5, 30])
+def test_an_answer_that_was_cut_is_continued_by_messages(dialect: str, tokens: int) -> None:
+    """Within its thought, too, of which nothing is in the messages."""
+
+    async def test() -> None:
+        async with fleet(dialect, store="memory") as served:
+            [first] = await calls_of(served, "ep1", input="scenario: reasoning", max_output_tokens=tokens)
+            calls = await calls_of(served, "ep1", input="go on", previous_response_id=first["id"])
+        assert (calls[-1]["parent"], calls[-1]["reason"]) == (first["id"], "answer_cut")
+
+    run(test())
+
+
 async def output_of(served: Served, response_id: str) -> list[dict[str, Any]]:
     async with aiohttp.ClientSession() as session, session.get(f"{served.url}/v1/responses/{response_id}") as answer:
         return list((await answer.json())["output"])

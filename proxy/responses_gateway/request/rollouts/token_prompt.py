@@ -14,7 +14,8 @@ Misfit: TypeAlias = Literal[
     "history_differs", "no_token_ids", "answer_cut", "media", "not_rendered", "ends_differ", "ids_ignored", "parameter",
     "store_unavailable",
 ]  # fmt: skip
-_ENDS = frozenset({"stop", "tool_calls", "function_call"})
+# How an answer ends that the model has ended itself.
+ENDS = frozenset({"stop", "tool_calls", "function_call"})
 
 
 class Earlier(NamedTuple):
@@ -40,7 +41,7 @@ def misfit_of(body: Mapping[str, Any], earlier: Earlier) -> Misfit | None:
     """Return why the prompt of a chat request cannot continue the tokens of an earlier call; None if it may."""
     if earlier.prompt is None or not earlier.sampled:
         return "no_token_ids"
-    if earlier.finish_reason not in _ENDS:
+    if earlier.finish_reason not in ENDS:
         return "answer_cut"
     if any(_has_media(message.get("content")) for message in body["messages"]):
         return "media"

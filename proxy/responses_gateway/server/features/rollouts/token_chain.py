@@ -5,13 +5,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from responses_gateway.backend.prompt_tokens import PromptTokens
 from responses_gateway.request.rollouts.links import Links
-from responses_gateway.request.rollouts.token_prompt import Earlier, Misfit, extended, misfit_of
+from responses_gateway.request.rollouts.token_prompt import ENDS, Earlier, Misfit, extended, misfit_of
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.token_trees import Parentage, TokenTreeTable
@@ -61,7 +61,7 @@ class TokenChain:
             return IdsOutcome(misfit="store_unavailable")
         finally:
             self._messages = len(call.body["messages"])
-        if earlier == "history_differs":
+        if isinstance(earlier, str):
             return IdsOutcome(misfit=earlier)
         if earlier is None:
             return NO_IDS
@@ -70,11 +70,9 @@ class TokenChain:
             return IdsOutcome(misfit=misfit)
         return await self._extended(call, earlier.prompt + earlier.sampled, earlier.messages)
 
-    async def _earlier(
-        self, links: Links, parentage: Parentage, recorder: CallRecorder
-    ) -> Earlier | Literal["history_differs"] | None:
-        """Return the call that a prompt continues: the last turn of this response, or one that was kept. None if the model has
-        not answered before. Raise `StoreUnavailable`."""
+    async def _earlier(self, links: Links, parentage: Parentage, recorder: CallRecorder) -> Earlier | Misfit | None:
+        """Return the call that a prompt continues: the last turn of this response, or one that was kept; or why it continues
+        none. None if the model has not answered before. Raise `StoreUnavailable`."""
         if len(recorder.calls) > 1:  # the last one has only begun
             tokens = recorder.calls[-2].tokens()
             return Earlier(tokens.prompt, tokens.ids, tokens.finish_reason, self._messages + 1)
@@ -82,10 +80,10 @@ class TokenChain:
         if parent is None:
             return "history_differs" if links.answers else None
         place, kept = parent
+        finish_reason = msgspec.json.decode(kept.details).get("finish_reason")
         if place is None:  # it is named, or is in the same thread, but its answer is not in the messages
-            return "history_differs"
-        details = msgspec.json.decode(kept.details)
-        return Earlier(kept.tokens.prompt, kept.tokens.sampled, details.get("finish_reason"), links.places[place])
+            return "history_differs" if finish_reason in ENDS else "answer_cut"
+        return Earlier(kept.tokens.prompt, kept.tokens.sampled, finish_reason, links.places[place])
 
     async def _extended(self, call: ChatCall, before: array[int], messages: int) -> IdsOutcome:
         rendered = await self.prompts.rendered(call.body, call.headers, self.within)
