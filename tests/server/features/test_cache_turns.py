@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -387,6 +388,30 @@ def test_another_backend_is_named() -> None:
             assert app_line["backend"] != line["backend"]
             assert caused(app_line) == ("other_backend", lost(app_line))
             assert caused(await client.turn(user("scenario: plain"), prompt_cache_key="s1")) == (None, 0)
+
+    run(test())
+
+
+def test_another_server_behind_a_router_is_named() -> None:
+    """The router tells with a token which of its servers it has chosen."""
+    app = server()
+    pods = ["one", "one", "two", "two"]
+
+    async def choose(request: web.Request, response: web.StreamResponse) -> None:
+        if request.path.endswith("/chat/completions"):
+            response.headers["x-session-token"] = base64.b64encode(pods.pop(0).encode()).decode()
+
+    app.on_response_prepare.append(choose)
+
+    async def test() -> None:
+        async with clients(app) as new:
+            client = new()
+            lines = []
+            for number in range(len(pods)):
+                if number == 2:
+                    app[CACHE].clear()  # the other one has a cache of its own
+                lines.append(await client.turn(user(f"scenario: plain {number}")))
+        assert [line.get("cache_cause") for line in lines] == ["first", None, "other_backend", None]
 
     run(test())
 
