@@ -16,14 +16,7 @@ from tomlkit.items import InlineTable, Table
 
 from responses_gateway.commands import client_files
 from responses_gateway.commands.client_files import change, renew, restore, restore_own
-from responses_gateway.commands.gateway_offer import (
-    DEFAULT_URL,
-    Offer,
-    Unusable,
-    offer_of,
-    read_url,
-    warn_of_small_window,
-)
+from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, offer_of, read_url, warn_of_small_window
 
 PROVIDER = "responses-gateway"
 # Codex reads it on top of config.toml, if it is started with `--profile` and this name.

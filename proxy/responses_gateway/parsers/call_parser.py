@@ -138,7 +138,7 @@ class CallParser:
         char = self._source.text[self._source.at]
         part = next((part for part in self._candidates if compiled(part.first).match(char)), None)
         if part is None and char == "{":
-            part = _object_in_place_of_tags(self._candidates)
+            part = _object_in_place_of_header(self._candidates)
         if part is None:
             return Progress.REJECTED
         if isinstance(part, CallBlock):
@@ -220,22 +220,25 @@ class CallParser:
         source = self._source
         if not self._skip():
             return Progress.WAIT
-        lexer = source.markers(*header.ends, *header.stops, *_argument_tags(self._call))
+        again = () if self._call.closes else self._call.opens  # then nothing else ends a call
+        lexer = source.markers(*header.ends, *header.stops, *again, *_argument_tags(self._call))
         hit = lexer.find(source.text, source.at)
         so_far = source.text[source.at : hit.start if hit else lexer.held(source.text, source.at)]
         if not compiled(header.partial).fullmatch(so_far):
             return Progress.REJECTED
-        if hit is None:
-            return Progress.WAIT
         found = compiled(header.pattern).fullmatch(so_far)
-        if found is None:
+        if hit is None and not (found and again and self._deltas.final and self._deltas.takes_nothing(found["name"])):
+            return Progress.WAIT
+        if found is None or (hit is not None and hit.marker in again and not self._deltas.takes_nothing(found["name"])):
             return Progress.REJECTED
         groups = found.groupdict()
         if self._call.declared_only and not self._deltas.declared(groups["name"]):
             self._deltas.repair("undeclared_tool")
             return Progress.REJECTED
         self._named = (groups["name"], groups.get("id") or "")
-        if hit.marker in header.ends:
+        if hit is None:
+            self._consume(source.at + len(so_far))
+        elif hit.marker in header.ends:
             lexer.take(hit.marker)
             self._consume(hit.end)
         else:
@@ -442,10 +445,11 @@ def _argument_tags(call: CallFormat) -> tuple[str, ...]:
     return (*syntax.opens, *syntax.between, *call.closes, "{") if isinstance(syntax, TaggedParameters) else ()
 
 
-def _object_in_place_of_tags(parts: Sequence[CallFormat | CallBlock]) -> CallFormat | None:
-    """Return the call that is an object with name and arguments behind the opening of these, if they have tags."""
+def _object_in_place_of_header(parts: Sequence[CallFormat | CallBlock]) -> CallFormat | None:
+    """Return the call that is an object with name and arguments behind the opening of these, if they have a header."""
     for part in parts:
         calls = part.calls if isinstance(part, CallBlock) else (part,)
-        if any(isinstance(call.arguments, TaggedParameters) for call in calls):
-            return CallFormat(part.opens, JsonEnvelope(), closes=part.closes, declared_only=True)
+        if any(call.header is not None for call in calls):
+            fillers = part.fillers
+            return CallFormat(part.opens, JsonEnvelope(), closes=part.closes, fillers=fillers, declared_only=True)
     return None

@@ -37,6 +37,7 @@ class DeltaBuffer:
     def __init__(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
         self.repairs: dict[str, int] = {}
         self.final = False  # no more text will come
+        self.cut = False  # because the output was cut
         self._schemas = schemas
         self.calls = 0  # calls begun so far
         self._deltas: list[Delta] = []
@@ -56,6 +57,11 @@ class DeltaBuffer:
         """Return the JSON schema of the tool's parameters; None for a tool that was not offered."""
         found = self._schemas.get(name)
         return self._schemas.get(declared_name(self._schemas, name) or "") if found is None else found
+
+    def takes_nothing(self, name: str) -> bool:
+        """Tell whether the request offers a tool of this name that has no parameters."""
+        schema = self.schema(name)
+        return schema is not None and not schema.get("properties")
 
     def text(self, piece: str) -> None:
         """Add text of the answer."""

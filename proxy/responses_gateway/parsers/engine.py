@@ -44,6 +44,8 @@ _SHOWN = (
     MarkerEffect.STRAY_CLOSE_CALL,
 )
 
+# Repairs that left markup in the text.
+_SHOWN_MARKUP = ("rejected_call", "cut_markup", "quoted_marker")
 _QUOTES = "`'\""
 _SURE_MARKER = 3  # characters of a marker that text hardly ends with
 _REREAD_LIMIT = 4096  # characters of a rejected call that are read again for markers
@@ -145,6 +147,7 @@ class MarkupParser(Parser):
             return []
         self._finished = True
         self._deltas.final = True
+        self._deltas.cut = reason != "stop"
         self._run()
         while self._call is not None and self._call.tentative:
             cut = reason != "stop" or self._call.parameter == "begun"
@@ -206,7 +209,8 @@ class MarkupParser(Parser):
         text.write(source.advance(hit.start))
         effect = self._effects[text.kind][hit.marker]
         quoted = self._quoted(hit, effect)
-        if quoted is None:
+        ends_answer = effect is MarkerEffect.STRAY_CLOSE_CALL and _is_last(hit, source, text, self._deltas)
+        if quoted is None or (ends_answer and not self._deltas.final):
             return False
         lexer.take(hit.marker)
         source.advance(hit.end)
@@ -214,6 +218,8 @@ class MarkupParser(Parser):
             self._deltas.repair("quoted_marker")
             text.write(hit.marker)
             text.beside_shown = text.shown and effect is MarkerEffect.OPEN_CALL
+        elif effect is MarkerEffect.STRAY_CLOSE_CALL and ends_answer:
+            self._deltas.repair("stray_end")
         elif text.shown and effect is MarkerEffect.STRAY_CLOSE_CALL:
             text.write(hit.marker)
             text.beside_shown = True
@@ -403,6 +409,12 @@ class MarkupParser(Parser):
             call = CallFormat(opens=(), arguments=channels.arguments, closes=channels.ends)
             self._call = CallParser.with_name(self._source, self._deltas, self._call_ends, call, recipient[1])
             self._step = self._parse_call
+
+
+def _is_last(hit: Hit, source: SourceText, text: TextOutput, deltas: DeltaBuffer) -> bool:
+    """Tell whether nothing has come behind a marker, and the text shows no other markup, whose end it would be."""
+    alone = not deltas.cut and not text.shown and not text.code.open and deltas.repairs.keys().isdisjoint(_SHOWN_MARKUP)
+    return alone and skip_spaces(source.text, hit.end) == len(source.text)
 
 
 def _begins_call(effects: Mapping[str, MarkerEffect], rest: str) -> bool:

@@ -19,6 +19,7 @@ from responses_gateway.parsers.format import (
     Family,
     Format,
     NameSign,
+    PythonCalls,
     ReasoningFormat,
     TemplateSign,
     ToolFormat,
@@ -151,10 +152,12 @@ def _any_tools() -> ToolFormat:
     """Combine every family's calls. Families that share an opening are distinguished by the character that follows it."""
     originals = [part for family in _FAMILIES if family.original for part in family.tools.values()]
     parts = list(dict.fromkeys((*originals, *TOOLS.values())))
+    bare = [call for part in parts for call in part.bare]
     return ToolFormat(
         calls=_distinct(call for part in parts for call in part.calls),
         blocks=_distinct(block for part in parts for block in part.blocks),
-        bare=_distinct(call for part in parts for call in part.bare),
+        # Of lists without a marker those of Python come first, because arrays of JSON are rarer.
+        bare=_distinct(sorted(bare, key=lambda call: not isinstance(call.arguments, PythonCalls))),
         channels=_any_channels(parts),
     )
 

@@ -15,16 +15,7 @@ from string import ascii_letters, ascii_uppercase
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from responses_gateway.request.fields import (
-    Object,
-    filled_text,
-    missing,
-    object_list,
-    optional_text,
-    quote,
-    text,
-    wrong_type,
-)
+from responses_gateway.request.fields import Object, filled_text, missing, object_list, optional_text, quote, text, wrong_type
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.errors import ApiError, invalid_request
 

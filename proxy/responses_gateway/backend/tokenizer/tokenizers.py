@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from responses_gateway.backend.tokenizer.chat_template import ChatTemplate
-from responses_gateway.backend.tokenizer.conversion import (
-    OTHER_FILES,
-    PythonEncoding,
-    PythonTokenizer,
-    TokenizerError,
-    convert,
-)
+from responses_gateway.backend.tokenizer.conversion import OTHER_FILES, PythonEncoding, PythonTokenizer, TokenizerError, convert
 from responses_gateway.extras import how_to_install
 from responses_gateway.wire.errors import invalid_request
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from responses_gateway.parsers.arguments import OuterMarkers
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.format import CallFormat, TaggedParameters
-from responses_gateway.parsers.lexer import UNDECIDED, Lexer, compiled, skip_spaces
+from responses_gateway.parsers.lexer import UNDECIDED, Hit, Lexer, compiled, skip_spaces
 
 # Longest header of a call or of a parameter, in characters.
 HEADER_LIMIT = 256
@@ -31,7 +31,8 @@ class Places:
         self.head = markers(*syntax.heads, *syntax.opens, *syntax.values, *syntax.closes, *call.closes)
         self.gap = markers(*syntax.between, *syntax.values, *syntax.opens, *ends)
         tags = [head for head in syntax.heads if syntax.values]
-        self.inside = markers(*syntax.opens, *tags, *syntax.value_opens, *syntax.closes, *call.opens, *ends)
+        self.keyed_ends = tuple(f"{close[:-1]}=" for close in syntax.closes if close.startswith("</") and not syntax.values)
+        self.inside = markers(*self.keyed_ends, *syntax.opens, *tags, *syntax.value_opens, *syntax.closes, *call.opens, *ends)
         self.behind_value = markers(*syntax.opens, *syntax.between, *syntax.values, *ends)
         self.behind_call = markers(*outer.closes, *outer.opens)
         self.behind_end = markers(*syntax.opens, *syntax.closes, *call.opens, *ends)
@@ -129,6 +130,19 @@ class Headers:
             more = half is not None and half[2] is None and half.end() == len(text) and not self._deltas.final
             return None if more else False
         return any(alike(unspaced(half[1]), unspaced(tag[1:-1])) for tag in self._syntax.values)
+
+    def whole_end(self, text: str, hit: Hit, key: Mapping[str, str | None]) -> Hit | None:
+        """Return the end of a value that has its key once more (`</parameter=path>`), any other marker as it is; None if more
+        text is needed to tell."""
+        if hit.marker not in self._places.keyed_ends:
+            return hit
+        end = text.find(">", hit.end, hit.end + HEADER_LIMIT)
+        if end < 0:
+            return None if len(text) - hit.end < HEADER_LIMIT and not self._deltas.final else hit
+        groups = self.pattern.fullmatch(text[hit.end : end])
+        if groups is None or groups["key"] != key["key"]:
+            return hit
+        return Hit(f"{hit.marker[:-1]}>", hit.start, end + 1)
 
     def key_again(self, text: str, at: int, key: Mapping[str, str | None]) -> int | None:
         """Do as `named_again` for the key of the parameter."""

@@ -306,6 +306,10 @@ class ParametersReader(ArgumentsReader):
                 return end
             self._inner.add(text[at : hit.start])
             self._value.add(text[at : hit.start])
+            whole = self._headers.whole_end(text, hit, self._key)
+            if whole is None:
+                return hit.start
+            hit = whole
             if hit.marker in self._syntax.values and not self._value.opened:  # text stands between a key and its value
                 return self._give_up(hit.start)
             twice = self._opened_again(text, hit)
@@ -317,7 +321,7 @@ class ParametersReader(ArgumentsReader):
                 return hit.start
             if ended:
                 return self._close_value(hit)
-            if hit.marker in self._syntax.heads and not self._syntax.values:
+            if hit.marker in self._places.keyed_ends or (hit.marker in self._syntax.heads and not self._syntax.values):
                 self._inner.add(hit.marker)
             else:
                 self._inner.tag(hit.marker, self._value, text[hit.end : hit.end + 1])

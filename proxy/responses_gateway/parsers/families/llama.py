@@ -2,12 +2,15 @@
 
 What has no marker is a call only if it names an offered tool: lists, links and objects in prose begin in the same way."""
 
+from dataclasses import replace
+
 from responses_gateway.parsers.format import CallFormat, Family, JsonEnvelope, NameSign, PythonCalls, TemplateSign, ToolFormat
 
 _ENDS = ("}", "<|eom_id|>", "<|eot_id|>")
 BARE_JSON = CallFormat(opens=("",), first=r"\{", arguments=JsonEnvelope(strict=True), fillers=_ENDS, declared_only=True)
+BARE_ARRAY = replace(BARE_JSON, first=r"\[")
 MARKED_JSON = CallFormat(opens=("<|python_tag|>",), first=r"\{", arguments=JsonEnvelope(), fillers=_ENDS)
-JSON = ToolFormat(calls=(MARKED_JSON,), bare=(BARE_JSON,))
+JSON = ToolFormat(calls=(MARKED_JSON,), bare=(BARE_JSON, BARE_ARRAY))
 
 BARE_LIST = CallFormat(opens=("",), first=r"\[", arguments=PythonCalls(), declared_only=True)
 MARKED_LIST = CallFormat(opens=("<|python_start|>",), first=r"\[", arguments=PythonCalls(), closes=("<|python_end|>",))

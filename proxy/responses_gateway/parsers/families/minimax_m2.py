@@ -15,12 +15,14 @@ from responses_gateway.parsers.format import (
 
 
 def invocations(block: str, prefix: str = "", declared_only: bool = False) -> ToolFormat:
-    """Build the format `<invoke name="N"><parameter name="K">V</parameter></invoke>` in a block. `prefix` stands before each
-    tag's name."""
+    """Build the format `<invoke name="N"><parameter name="K">V</parameter></invoke>` in a block. A model may write
+    `<invoke=N>`, too. `prefix` stands before each tag's name."""
     call = CallFormat(
-        opens=(f"<{prefix}invoke name=",),
+        opens=(f"<{prefix}invoke name=", f"<{prefix}invoke="),
         header=CallHeader(ends=(">",)),
-        arguments=TaggedParameters(opens=(f"<{prefix}parameter name=",), heads=(">",), closes=(f"</{prefix}parameter>",)),
+        arguments=TaggedParameters(
+            opens=(f"<{prefix}parameter name=", f"<{prefix}parameter="), heads=(">",), closes=(f"</{prefix}parameter>",)
+        ),
         closes=(f"</{prefix}invoke>",),
         declared_only=declared_only,
     )

@@ -1,5 +1,7 @@
 """Qwen 3 Coder and Qwen 3.5: parameters as tags. Nemotron 3, MiMo, Step 3.5 and Seed OSS vary it."""
 
+from dataclasses import replace
+
 from responses_gateway.parsers.format import (
     CallBlock,
     CallFormat,
@@ -14,13 +16,12 @@ from responses_gateway.parsers.format import (
 
 def function_tags(block_opens: str, block_closes: str, trim: bool = True) -> ToolFormat:
     """Build the format `<function=N><parameter=K>V</parameter></function>` in a block, whose tags may be missing."""
-    call = CallFormat(
-        opens=("<function=",),
-        header=CallHeader(ends=(">",)),
-        arguments=TaggedParameters(opens=("<parameter=",), heads=(">",), closes=("</parameter>",), trim=trim),
-        closes=("</function>",),
-    )
-    return ToolFormat(calls=(call,), blocks=(CallBlock(opens=(block_opens,), closes=(block_closes,), calls=(call,)),))
+    parameters = TaggedParameters(opens=("<parameter=",), heads=(">",), closes=("</parameter>",), trim=trim)
+    call = CallFormat(opens=("<function=",), header=CallHeader(ends=(">",)), arguments=parameters, closes=("</function>",))
+    # Within the block the model may write attributes.
+    attributes = replace(parameters, opens=("<parameter=", "<parameter name="))
+    either = replace(call, opens=("<function=", "<function name="), arguments=attributes)
+    return ToolFormat(calls=(call,), blocks=(CallBlock(opens=(block_opens,), closes=(block_closes,), calls=(either,)),))
 
 
 TOOLS = function_tags("<tool_call>", "</tool_call>")

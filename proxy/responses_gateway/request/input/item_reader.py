@@ -15,13 +15,7 @@ import msgspec
 
 from responses_gateway.request.fields import Object, optional_text, quote
 from responses_gateway.request.input.alternation import ALTERNATED, alternating, alternating_before, users_merged
-from responses_gateway.request.input.call_matching import (
-    NO_OUTPUT,
-    PENDING_OUTPUT,
-    MatchedCall,
-    MatchedCalls,
-    is_other_turn,
-)
+from responses_gateway.request.input.call_matching import NO_OUTPUT, PENDING_OUTPUT, MatchedCall, MatchedCalls, is_other_turn
 from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_foreign_search
 from responses_gateway.request.input.content import assistant_text, reasoning_text, system_text, user_content
 from responses_gateway.request.input.items import Entry

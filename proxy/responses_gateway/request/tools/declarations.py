@@ -23,11 +23,7 @@ from responses_gateway.request.input.items import Entry, too_long
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.builtin_tools import BUILTIN_TOOLS
-from responses_gateway.request.tools.hosted_tools import (
-    NO_HOSTED_TOOLS,
-    WEB_TOOLS,
-    HostedTools,
-)
+from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, WEB_TOOLS, HostedTools
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted_kinds import HOSTED, MCP, WEB_SEARCH, HostedKind
 from responses_gateway.wire.requests import TypedPart

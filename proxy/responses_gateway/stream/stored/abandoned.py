@@ -9,14 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from responses_gateway.stream.stored.hosted_items import close_hosted_item
-from responses_gateway.stream.writer.responses import (
-    ANNOTATION,
-    CALL_EVENTS,
-    Object,
-    ResponsesWriter,
-    members,
-    write_event,
-)
+from responses_gateway.stream.writer.responses import ANNOTATION, CALL_EVENTS, Object, ResponsesWriter, members, write_event
 from responses_gateway.wire.hosted_kinds import ITEM_FORMS
 from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.sse import SSEDecoder

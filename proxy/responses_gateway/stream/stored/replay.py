@@ -8,13 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from responses_gateway.stream.stored.hosted_items import write_hosted_item
-from responses_gateway.stream.writer.responses import (
-    ANNOTATION,
-    CALL_EVENTS,
-    Object,
-    ResponsesWriter,
-    write_event,
-)
+from responses_gateway.stream.writer.responses import ANNOTATION, CALL_EVENTS, Object, ResponsesWriter, write_event
 from responses_gateway.wire.hosted_kinds import ITEM_FORMS
 from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.sse import DONE
