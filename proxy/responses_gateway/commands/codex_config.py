@@ -26,7 +26,7 @@ _FIRST_REQUEST = 8_000
 # Keys of the user's file that override what the gateway says of a model.
 _OVERRIDES = ("model_context_window", "model_auto_compact_token_limit", "model_catalog_json", "model_instructions_file")
 _REASONS = {
-    "web_search": "live where the gateway has a search provider",
+    "web_search": "live if the gateway has a search provider",
     "suppress_unstable_features_warning": "of standalone_web_search",
     "standalone_web_search": "Codex asks the gateway to search",
     "show_raw_agent_reasoning": "the gateway repeats the reasoning as its summary, which is shown",

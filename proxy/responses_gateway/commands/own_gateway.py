@@ -48,7 +48,7 @@ def add_gateway_arguments(parser: argparse.ArgumentParser, default_model: str) -
     """Add which gateway is used, or how one is started; `default_model` says which model is used if none is named."""
     parser.add_argument(
         "--url",
-        help=f"gateway to use; if none answers there, one is started (default: {DEFAULT_URL}, or a gateway of its own with "
+        help=f"gateway to use; if none answers there, one is started (default: {DEFAULT_URL}, or a new gateway with "
         "--backend, --simulator or --config)",
     )
     parser.add_argument("--backend", metavar="URL", help="start a gateway in front of this Chat Completions server")

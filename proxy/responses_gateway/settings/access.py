@@ -46,7 +46,7 @@ class AccessSettings(Section):
     """Teams by name, to which keys belong (`team` of a key), with the limits, quotas and models of all members together: the
     same fields as those of a key. The stricter of key and team counts."""
     tokens_per_day: int = Field(default=0, ge=0)
-    """Maximum tokens per day (UTC), input and output together, for each key that has no `tokens_per_day` of its own: a quota.
+    """Maximum tokens per day (UTC), input and output together, for each key without its own `tokens_per_day`: a quota.
     The response that exceeds it completes, the next request gets 429 `insufficient_quota`. Counted in Redis (`events`) or else
     in the store, by all replicas together. 0 for no quota."""
     tokens_per_month: int = Field(default=0, ge=0)

@@ -14,10 +14,10 @@ class AgentTurnSettings(Section):
     optional = True
 
     continue_early_ends: Annotated[Literal["off", "certain", "all"], OFF] = "off"
-    """Ask a model to go on, within the same response, where its answer ended before its work did: `certain` where nothing else
-    can be meant (only a thought behind a tool's output, no answer, a broken call), `all` also where its text announces a step.
+    """Ask a model to go on, within the same response, if its answer ended before its work did: `certain` if nothing else can
+    be meant (only a thought after a tool's output, no answer, a broken call), `all` also if its text announces a step.
     Recommended for open models with Codex and Claude Code: `certain`. See [docs/agents.md](agents.md#early-ends)."""
     repetition_notice: bool = False
-    """Tell a model behind a tool's output that it has made the same call five times, with the same output."""
+    """Tell a model after a tool's output that it has made the same call five times, with the same output."""
     end_text_loops: bool = False
-    """End an answer as incomplete that repeats one piece of text without end."""
+    """End an answer that repeats one piece of text endlessly, as incomplete."""

@@ -168,7 +168,7 @@ class BackendSettings(Section):
     backends: dict[str, BackendDetails] = Field(default={})
     """Backends by name, with details: `url`, `api_key`, `models` (patterns of the models it serves), `aliases` (client's model
     name to backend's), `max_concurrency`, `weight`, `continue_answers`, `forward_authorization`, `router` (many servers behind
-    one URL; `auto`: where it shows), `session_hints` (`vllm`, `sglang` or `dynamo`: how it is told of sessions)."""
+    one URL; `auto`: if it looks like one), `session_hints` (`vllm`, `sglang` or `dynamo`: the hints it gets about sessions)."""
     backend_headers: dict[str, str] = Field(default={})
     """Headers of requests for an answer, by name, with placeholders: `{conversation}`, `{key}`, `{team}`, `{service_tier}`,
     `{model}`. A header whose placeholder has no value is left out. See [docs/backends.md](backends.md#routers)."""

@@ -61,7 +61,7 @@ class Hosted(Section):
     docs/search, '*': wiki/search}`."""
     code_interpreter: Annotated[str, OFF] = "off"
     """Where Python code of the model runs: `off`, `sandbox` (WebAssembly in a child process, needs Python 3.12 or later with
-    the extra `sandbox`), `sandbox:PATH` where another Python than the gateway's runs it (with pyeryx), or a tool of an MCP
+    the extra `sandbox`), `sandbox:PATH` if another Python than the gateway's runs it (with pyeryx), or a tool of an MCP
     server as `mcp:LABEL/TOOL`."""
     image_generation_model: str | None = None
     """The model that makes images for the tool `image_generation`: one of a backend that serves `/v1/images/generations`. By

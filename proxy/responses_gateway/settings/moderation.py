@@ -20,7 +20,7 @@ class ModerationSettings(Section):
     """The guard model that judges requests with `moderation`: a model of a backend that answers `safe`, or `unsafe` and a line
     of categories, as Llama Guard does. See [docs/security.md](security.md#moderation). By default nothing is judged."""
     moderation_prompt: str | None = None
-    """A prompt with `{text}` for a guard model without a chat template of its own for this. It has to ask for the same answer.
+    """A prompt with `{text}` for a guard model whose chat template has no such prompt. It has to ask for the same answer.
     By default the guard gets the conversation."""
 
     @field_validator("moderation_prompt")

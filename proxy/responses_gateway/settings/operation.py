@@ -19,14 +19,14 @@ class OperationSettings(Section):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Minimum severity of log records."""
     log_format: Literal["auto", "text", "json"] = "auto"
-    """One line of text or one JSON object per record. `auto`: text, shortened for people where standard error is a terminal."""
+    """One line of text or one JSON object per record. `auto`: text, shortened for people if standard error is a terminal."""
     access_log: bool = True
     """Log one line per request."""
     log_backend_errors: bool = False
     """Include a backend's message about its own failures (5xx) in logs and traces, up to 200 characters. It may repeat the
     prompt."""
     metrics: Annotated[Literal["open", "key", "off"], OFF] = "open"
-    """Serve Prometheus metrics at `/metrics`: to everybody (`open`), or, where clients have keys, with one of them (`key`).
+    """Serve Prometheus metrics at `/metrics`: to everybody (`open`), or, if clients have keys, with one of them (`key`).
     `/health` and `/ready` stay open."""
     gen_ai_metrics: Annotated[Literal["off", "1.44", "latest"], OFF] = "off"
     """Also serve metrics of requests to backends and calls of hosted tools under OpenTelemetry's names (`gen_ai_…`): those of

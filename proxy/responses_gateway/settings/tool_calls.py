@@ -19,5 +19,5 @@ class ToolCallSettings(Section):
     Code, opencode, pi and those made with an SDK), `off` for other clients. See [docs/agents.md](agents.md)."""
     strict_calls: Annotated[Literal["auto", "on", "off"], ON, OFF] = "auto"
     """`on` asks the server to hold the model to the schemas of tools (`strict`), without what is costly or ignored (lengths,
-    patterns). A request that the server refuses for that is repeated without. `auto` does so where the server has turned out
-    to enforce schemas for that, and the prompt stays as it is. See [docs/agents.md](agents.md)."""
+    patterns). If the server refuses such a request, it is repeated without. `auto` does so if the server has been found to
+    enforce schemas then, and the prompt stays as it is. See [docs/agents.md](agents.md)."""

@@ -37,7 +37,7 @@ class RequestSettings(Section):
     """Role of a system or developer message after the first user message; `merge` moves its text into the leading system
     message."""
     user_messages: Literal["keep", "merge", "alternate"] = "keep"
-    """`merge` combines consecutive user messages into one; `alternate` also puts a short turn in where one is missing (behind
+    """`merge` combines consecutive user messages into one; `alternate` also inserts a short turn where one is missing (after
     the result of a tool, before an assistant that speaks first), for templates such as Mistral's."""
     reasoning_field: Literal["reasoning", "reasoning_content", "both", "none"] = "reasoning"
     """Field of an assistant message in which earlier reasoning is sent back to the backend."""
@@ -78,7 +78,7 @@ class RequestSettings(Section):
     custom_tool_grammar: Annotated[Literal["auto", "json", "text", "describe", "off"], OFF] = "auto"
     """How to use the grammar of a custom tool: `describe` explains it to the model and checks the input; `auto` also sends it
     as a pattern if all backends interpret it alike; `json` and `text` send it for backends that match patterns with an
-    argument's JSON, or its text (`doctor` tells which); `off` drops it. See [docs/custom-tools.md](custom-tools.md)."""
+    argument's JSON, or its text (`doctor` says which); `off` drops it. See [docs/custom-tools.md](custom-tools.md)."""
     repair_custom_tools: Annotated[Literal["off", "once"], OFF] = "off"
     """`once` asks the backend once to correct a custom tool's input that does not match its grammar; such inputs are sent when
     complete. `off` passes them on and counts them."""
