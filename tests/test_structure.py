@@ -16,7 +16,7 @@ from scripts import structure
 LINES = 86_600
 LINES_OF_THE_CORE = 66_000
 SETTINGS = 115
-FILES_UNDER_60_LINES = 66
+FILES_UNDER_60_LINES = 58
 LINES_OF_A_FUNCTION = 40
 # Functions that may be longer, by file and name, because ...
 LONGER_FUNCTIONS = {
@@ -33,12 +33,12 @@ LARGER_CLASSES = {
     "Generation": 46,  # the end of a body that does not come, too
     "JsonEnvelopeReader": 44,  # half of them are those of all readers
     "Lifecycle": 67,  # the effects of the one table; a broken call is kept back while the model goes on
-    "MessagesWriter": 54,  # a method for each event, of which most are those of its interface
+    "MessagesWriter": 53,  # a method for each event, of which most are those of its interface
     "Parent": 42,
     "Profile": 44,  # what a probe found, a field each: whether the template shows tools, and what three turns have shown, too
     "ResponsesRequest": 42,  # the parameters of the API
     "ResponsesWriter": 46,
-    "Settings": 140,  # of all sections
+    "Settings": 131,  # of all sections
     "Upstream": 46,  # where another backend is asked, or the same one in another form, and what a filter may do
     "Translator": 67,  # the library's front; a response may go on from an early end, and is cut short in a loop
 }
@@ -49,7 +49,7 @@ PARTS_OF_A_CLASS = 12
 CLASSES_OF_MORE_PARTS = {
     "Answer": 19,
     "BackendSettings": 19,
-    "Hosted": 16,
+    "Hosted": 13,
     "ModelEntry": 26,
     "PartialCall": 18,  # what has come of one, see the rule
     "Recording": 24,

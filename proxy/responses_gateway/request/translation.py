@@ -152,7 +152,7 @@ class ReadRequest(msgspec.Struct, frozen=True, eq=False):
         warming = request.only_warms
         one_turn = read.compacting or warming
         extra = request.include or ()
-        body = self._body(catalog, choice, read)
+        body = self._body(catalog, choice, read, warming)
         return ChatRequest(
             body=body,
             tools=_awaited_tools(catalog.table) if one_turn else catalog.table,
@@ -213,8 +213,8 @@ class ReadRequest(msgspec.Struct, frozen=True, eq=False):
         sources = tuple(citable(call_reader.sources).values())
         return ReadItems(messages, reader.compacting, calls.ids, tuple(approvals.approved.values()), sources)
 
-    def _body(self, catalog: Catalog, choice: ToolChoice, read: ReadItems) -> Object:
-        """Return the complete chat request."""
+    def _body(self, catalog: Catalog, choice: ToolChoice, read: ReadItems, warming: bool) -> Object:
+        """Return the complete chat request. `warming`: as `ResponsesRequest.only_warms`."""
         request = self.request
         policy = self.policy
         body: Object = {"model": request.model, "messages": read.messages}
@@ -226,7 +226,7 @@ class ReadRequest(msgspec.Struct, frozen=True, eq=False):
             body.update(skip_special_tokens=False, spaces_between_special_tokens=False)
         if policy.continues_last_message and read.messages[-1]["role"] == "assistant":
             body.update(add_generation_prompt=False, continue_final_message=True)
-        if request.only_warms:
+        if warming:
             body[policy.max_tokens_field] = 1
             body.pop("min_tokens", None)
         body["stream"] = True

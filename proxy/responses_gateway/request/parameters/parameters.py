@@ -107,7 +107,7 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
         _background_options(request, request.background_options, policy, report, fields)
     if not _IGNORED.isdisjoint(given):
         _ignored(request, policy, report, fields, has_priority=has_priority)
-    _gateway_parameters(request, policy, report)
+    _gateway_parameters(request, given, policy, report)
     if policy.template_variables:
         fields[_VARIABLES] = {**policy.template_variables, **_variables(fields)}
     return fields
@@ -324,15 +324,14 @@ def _logprobs(request: ResponsesRequest, policy: Policy, report: LossReport, fie
         report.ignored("parameter", "top_logprobs", "include does not ask for log probabilities", "top_logprobs", matters=False)
 
 
-def _gateway_parameters(request: ResponsesRequest, policy: Policy, report: LossReport) -> None:
+def _gateway_parameters(request: ResponsesRequest, given: Container[str], policy: Policy, report: LossReport) -> None:
     """Report the parameters that the gateway itself implements."""
     if request.max_tool_calls is not None:
         report.adapted("parameter", "max_tool_calls", "enforced by the gateway")
-    if wants_summary(request):
+    if request.reasoning is not None and wants_summary(request):
         report.adapted("parameter", "reasoning.summary", "the reasoning itself is repeated as its summary")
     if request.metadata:
         report.preserved("parameter", "metadata")
-    given = request.model_fields_set
     for name in STATEFUL:
         if name in given and getattr(request, name):
             report.preserved("parameter", name)

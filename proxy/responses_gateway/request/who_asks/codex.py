@@ -53,9 +53,6 @@ class _TurnMetadata(msgspec.Struct):
     agent_name: Any = None
 
 
-_NO_TURN = _TurnMetadata()
-
-
 def read_codex(said: Statements, headers: Headers, body: Body, *, handshake: bool) -> None:
     """Take what Codex says. `handshake`: the headers are those of a WebSocket."""
     _read(said, headers, body, handshake=handshake)
