@@ -349,6 +349,24 @@ def test_a_lane_that_is_full_refuses_what_is_too_much() -> None:
     run(test())
 
 
+def test_two_dozen_requests_may_wait_in_a_lane_however_large_they_are() -> None:
+    async def test() -> None:
+        async with gated() as (gates, _, reader):
+            await send(reader, "slow 0", "slow")
+            await until(lambda: gates.running)
+            for number in range(1, 26):
+                await send(reader, f"slow {number}", "slow", padding="x" * 250_000)
+            error = await reader.read()
+            assert (error["status"], error["error"]["code"], error["stream_id"]) == (429, "rate_limit_exceeded", "slow")
+            for number in range(25):
+                await until(lambda: gates.running)
+                assert list(gates.running) == [f"slow {number}"]
+                gates.open(f"slow {number}")
+                assert (await reader.end("slow"))["type"] == "response.completed"
+
+    run(test())
+
+
 def test_a_cancellation_may_name_a_lane() -> None:
     async def test() -> None:
         behind = create_app()

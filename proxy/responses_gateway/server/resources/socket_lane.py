@@ -10,8 +10,10 @@ from responses_gateway.server.http.bodies import Bodies, Body
 from responses_gateway.server.resources.socket_steering import SocketSteering
 from responses_gateway.wire.errors import ApiError
 
-# Messages of a lane that may wait, and their bytes: two dozen requests of agents, with their tools.
+# Messages of a lane that may wait, and their bytes: two dozen requests of agents, with their tools. So many may wait where more
+# would be refused, however large they are: all bodies of a process have a bound.
 MOST_WAITING = 32
+LEAST_WAITING = 24
 MOST_WAITING_BYTES = 4 * 1024 * 1024
 
 
@@ -64,6 +66,11 @@ class Lane:
     def is_full(self) -> bool:
         """Whether so much waits that no more should."""
         return self._bytes > MOST_WAITING_BYTES or self._messages.qsize() >= MOST_WAITING
+
+    @property
+    def refuses(self) -> bool:
+        """Whether one more message is refused, where it cannot be left unread."""
+        return self.is_full and self._messages.qsize() >= LEAST_WAITING
 
     async def next(self) -> WaitingMessage:
         """Wait for a message, and return it."""

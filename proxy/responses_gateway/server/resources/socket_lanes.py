@@ -57,7 +57,7 @@ class Lanes:
     def lane(self, name: object) -> Lane:
         """Return the lane with the name in a message. Raise `ApiError` if it cannot have one, or has too many waiting."""
         lane = self._lane(name)
-        if self._named and lane.is_full:
+        if self._named and lane.refuses:
             message = "Too many requests wait in this lane. Please wait for one of them to end."
             raise ApiError(429, message, type="rate_limit_error", code="rate_limit_exceeded")
         return lane
