@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
@@ -40,15 +42,29 @@ class UsageExport:
         if first > last:
             raise invalid_request("'from' must not be after 'to'.", "from", "invalid_value")
         by = _labels(request.query.get("by", "day,key"))
+        form = _format(request)
+        about = {"object": "usage", "from": _date(first), "to": _date(last), "by": by}
         sums = await self._sums_of(first, last, by)
-        rows = [
-            {**dict(zip(by, _shown(by, labels), strict=True)), **dict(zip(AMOUNTS, amounts, strict=True))}
-            for labels, amounts in sorted(sums.items())
-        ]
-        if _format(request) == "csv":
+        # In a thread, so that no stream waits for the rows of a hundred thousand sessions.
+        if form == "csv":
             headers = {"Content-Disposition": 'attachment; filename="usage.csv"'}
-            return web.Response(text=_csv([*by, *AMOUNTS], rows), content_type="text/csv", charset="utf-8", headers=headers)
-        return web.json_response({"object": "usage", "from": _date(first), "to": _date(last), "by": by, "data": rows})
+            text = await asyncio.to_thread(lambda: _csv([*by, *AMOUNTS], _rows(by, sums)))
+            return web.Response(text=text, content_type="text/csv", charset="utf-8", headers=headers)
+        return web.Response(body=await asyncio.to_thread(_json, about, by, sums), content_type="application/json")
+
+
+def _rows(by: Sequence[str], sums: Mapping[tuple[Any, ...], Sequence[int]]) -> list[dict[str, Any]]:
+    return [
+        {**dict(zip(by, _shown(by, labels), strict=True)), **dict(zip(AMOUNTS, amounts, strict=True))}
+        for labels, amounts in sorted(sums.items())
+    ]
+
+
+def _json(about: Mapping[str, Any], by: Sequence[str], sums: Mapping[tuple[Any, ...], Sequence[int]]) -> bytes:
+    """Return the answer as JSON, written row by row, because other threads get their turn only in between."""
+    encode = msgspec.json.Encoder().encode
+    rows = [msgspec.Raw(encode(row)) for row in _rows(by, sums)]
+    return encode({**about, "data": rows})
 
 
 def _day(request: web.Request, name: str, default: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,7 +39,8 @@ async def usage_sums(workers: Workers, first: int, last: int, by: list[str]) -> 
     `StoreUnavailable`."""
     parts = await workers.ask_all("unstored_usage", first, last, by)  # stores what it can, so it comes first
     parts.append(await workers.ask_here("stored_usage", first, last, by))
-    return summed({tuple(labels): amounts for labels, amounts in part} for part in parts)
+    found = ({tuple(labels): amounts for labels, amounts in part} for part in parts)
+    return await asyncio.to_thread(summed, found)  # because there may be ten thousand sessions
 
 
 def _amounts(amounts: list[int]) -> dict[str, int]:
