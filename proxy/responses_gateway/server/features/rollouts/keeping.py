@@ -92,7 +92,8 @@ class ResponseKeeper:
             previous = self.prepared.context.request.previous_response_id
             self._parentage = Parentage(previous, links.answers, asker.thread, asker.kind)
         wanted = {**_IDS.get(self.owner, _IDS[""]), **({} if body.get("logprobs") else _LOGPROBS)}
-        added = _added(wanted)
+        # The call is on record without what a server refuses.
+        added = {name: AddedField(value=value) for name, value in wanted.items()}
         outcome = NO_IDS
         if self.chain is not None:
             outcome = await self.chain.prompt(msgspec.structs.replace(call, body=body), links, self._parentage, self.recorder)
@@ -180,8 +181,3 @@ class ResponseKeeper:
 def _as_field(owner: str, ids: list[int]) -> tuple[str, Any]:
     """Return the field in which a server takes the ids of a prompt."""
     return ("input_ids", ids) if owner == "sglang" else ("kv_transfer_params", {"prompt_token_ids": ids})
-
-
-def _added(wanted: Mapping[str, Any]) -> dict[str, AddedField]:
-    """Return the fields as those that a server may refuse: the call is on record without them."""
-    return {name: AddedField(value=value) for name, value in wanted.items()}

@@ -22,8 +22,8 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
         readers=[memory.read],
         session_notes=[memory.note],
         routes=[
-            HttpRoute("GET", "/admin/sessions", pages.admin_list, for_operators=True),
-            HttpRoute("GET", "/admin/sessions/{id}", pages.admin_one, for_operators=True),
+            HttpRoute("GET", "/admin/sessions", pages.for_admin(pages.list_rows), for_operators=True),
+            HttpRoute("GET", "/admin/sessions/{id}", pages.for_admin(pages.show), for_operators=True),
             HttpRoute("GET", "/ui/api/sessions", pages.list_rows, for_visitors=True),
             HttpRoute("GET", "/ui/api/sessions/{id}", pages.show, for_visitors=True),
         ],

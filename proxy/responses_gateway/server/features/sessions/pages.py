@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key, tenant
 from responses_gateway.server.features.sessions.agent_requests import AgentRequest, SessionOwner
@@ -27,6 +28,7 @@ _MOST_ROWS = 1_000
 # Parts that are read of the store for an answer: several workers may have one of each session.
 _MOST_PARTS = 2_000
 _part = msgspec.msgpack.Decoder(SessionPart).decode
+_request = msgspec.msgpack.Decoder(AgentRequest).decode
 
 
 class View(msgspec.Struct):
@@ -68,21 +70,18 @@ class SessionPages:
 
     # ---- what people ask ---------------------------------------------------------------------------------------------
 
-    @needs(Needs.NOTHING)
-    async def admin_list(self, request: web.Request) -> web.Response:
-        """Answer `GET ?limit=&key=&session=&since=` with rows, those last where something happened first. Raise `ApiError`."""
-        require_admin_key(self._settings, request.headers)
-        return await self.list_rows(request)
+    def for_admin(self, handler: Handler) -> Handler:
+        """Return a handler that answers those who have the admin key."""
 
-    @needs(Needs.NOTHING)
-    async def admin_one(self, request: web.Request) -> web.Response:
-        """Answer `GET` with a session, and the tree of its threads. Raise `ApiError`."""
-        require_admin_key(self._settings, request.headers)
-        return await self.show(request)
+        @needs(Needs.NOTHING)
+        async def answer(request: web.Request) -> web.StreamResponse:
+            require_admin_key(self._settings, request.headers)
+            return await handler(request)
 
-    @needs(Needs.NOTHING)
+        return answer
+
     async def list_rows(self, request: web.Request) -> web.Response:
-        """Do so for those who need no key for it."""
+        """Answer `GET ?limit=&key=&session=&since=` with rows, those last where something happened first. Raise `ApiError`."""
         limit = int(_number(request, "limit", _MOST_ROWS, at_least=1))
         since = _number(request, "since", 0.0)
         filters = {name: request.query.get(name) for name in ("key", "session")}
@@ -95,9 +94,8 @@ class SessionPages:
         rows.sort(key=lambda each: (each["last"], each["id"]), reverse=True)
         return _json({"object": "list", "data": rows[:limit], "has_more": len(rows) > limit, "now": now})
 
-    @needs(Needs.NOTHING)
     async def show(self, request: web.Request) -> web.Response:
-        """Do so for those who need no key for it."""
+        """Answer `GET` with a session, and the tree of its threads. Raise `ApiError`."""
         session_id = request.match_info["id"]
         views = [_view(answer) for answer in await request.app[ASK_ALL]("session", session_id)]
         found = _together(views, await self._stored_session(session_id))
@@ -122,10 +120,7 @@ class SessionPages:
         if self._memory.store is not None:
             with suppress(StoreUnavailable):
                 found = await self._memory.store.of_session(session_id)
-        parts = [_part(data) for data, _ in found]
-        for part, (_, requests) in zip(parts, found, strict=True):
-            part.kept = [msgspec.msgpack.decode(request, type=AgentRequest) for request in requests]
-        return parts
+        return [msgspec.structs.replace(_part(data), kept=list(map(_request, requests))) for data, requests in found]
 
 
 def _together(views: Sequence[View], stored: Iterable[SessionPart]) -> list[tuple[SessionPart, list[AgentRequest]]]:
