@@ -28,7 +28,7 @@ from responses_gateway.server.generation.request_log.recent_requests import (
     Interval,
 )
 from responses_gateway.settings.keys import hash_of
-from responses_gateway.simulator import SimulatorOptions, WeakModel
+from responses_gateway.simulator import CacheModel, SimulatorOptions, WeakModel
 from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
 from tests.codex.codex_cli import BINARY, Codex
 from tests.server.ended_requests import ended_facts, relayed
@@ -500,13 +500,19 @@ def test_requests_that_are_only_relayed_are_rows_with_their_api_client_and_sessi
 
 def test_what_came_out_of_the_cache_is_a_column(profile: Path) -> None:
     async def test() -> None:
-        async with simulated(store="memory") as served:
-            first = (await post(served, store=True, instructions="word " * 200, input="scenario: plain")).final["id"]
-            await post(served, previous_response_id=first, input="scenario: plain", store=True)
+        async with simulated(SimulatorOptions(cache=CacheModel()), store="memory") as served:
+            fields = {"instructions": "word " * 200, "input": "scenario: plain", "store": True}
+            first = (await post(served, **fields)).final["id"]
+            await post(served, previous_response_id=first, **fields)
             async with visiting(served, profile) as page:
                 await page.holds(f"{count('#rows tr')} === 2")
                 cached = await page.value("[...document.querySelectorAll('#rows td:nth-child(9)')].map(cell => cell.innerText)")
                 assert [re.fullmatch(r"[1-9]\d? %.*", text) is not None for text in cached] == [True, False]
+                tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
+                await post(served, previous_response_id=first, tools=tools, **fields)
+                await page.holds(f"{count('#rows tr')} === 3")
+                newest = await page.value("document.querySelector('#rows tr td:nth-child(9)').innerText")
+                assert newest.endswith("tools changed"), "why the rest did not"
 
     run(test())
 
