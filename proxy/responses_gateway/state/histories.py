@@ -43,6 +43,8 @@ _CHAIN = (
     "UNION ALL SELECT n.key, n.parent, c.depth + 1 FROM chain c JOIN nodes n ON n.key = c.parent WHERE n.key <> ?) "
 )
 _BODY = "coalesce(n.body, i.body) FROM nodes n LEFT JOIN items i ON i.key = n.item"
+# As bytes, because nothing is done with the text but decoding it as JSON.
+_UTF8 = "CAST(coalesce(n.body, i.body) AS BLOB) FROM nodes n LEFT JOIN items i ON i.key = n.item"
 # The nodes whose items have the digests that stand one after the other in a value.
 _WALK = (
     "WITH RECURSIVE walk (key, next) AS (SELECT CAST(? AS BIGINT), 1 UNION ALL SELECT n.key, w.next + {size} FROM walk w "
@@ -70,7 +72,9 @@ class HistoryTable:
     @transaction
     def items(self, sql: Sql, end: Place) -> list[dict[str, Any]]:
         """Return the items up to a place, in order, without ids that the store made up."""
-        items: list[dict[str, Any]] = _decode(f"[{','.join(texts(sql, end))}]")  # at once, which is faster than one by one
+        statement = _CHAIN + f"SELECT {_UTF8} JOIN chain c ON c.key = n.key ORDER BY c.depth DESC"
+        bodies = [utf8(row[0]) for row in sql.execute(statement, (end, 0)).fetchall()]
+        items: list[dict[str, Any]] = _decode(b"[%b]" % b",".join(bodies))  # at once, which is faster than one by one
         return items
 
     @transaction

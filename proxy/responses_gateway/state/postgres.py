@@ -5,6 +5,7 @@ Transactions are serializable, as SQLite's always are; after a conflict they are
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,7 @@ IDLE_TIMEOUT = 10.0
 _ATTEMPTS = 20
 # The advisory lock for creating the tables: any number that nobody else uses.
 _SCHEMA_LOCK = 7_265_737_031
+_AS_BLOB = re.compile(r"CAST\((.+) AS BLOB\)")
 # Pages of each table that are read to estimate its size. The same ones each time: so the estimate does not jump.
 _SAMPLE = 1000
 _PAGE = 8192
@@ -147,8 +149,8 @@ def _size(sql: Sql) -> int:
 
 @lru_cache(maxsize=256)
 def _translated(statement: str) -> str:
-    # No statement of the store has another question mark, or a per cent sign.
-    return statement.replace("?", "%s")
+    # No statement of the store has another question mark, or a per cent sign. Texts come as texts.
+    return _AS_BLOB.sub(r"\1", statement).replace("?", "%s")
 
 
 class _Transaction:
