@@ -43,6 +43,9 @@ class FunctionDelta(msgspec.Struct, gc=False):
 
     name: str | None = None
     arguments: str | dict[str, Any] | list[Any] | None = None
+    # What the arguments are called by some servers, if they are there at all.
+    parameters: Any = None
+    input: Any = None
 
 
 class ToolCallDelta(msgspec.Struct, gc=False):
@@ -53,6 +56,11 @@ class ToolCallDelta(msgspec.Struct, gc=False):
     function: FunctionDelta | None = None
     # What only the server understands, and wants back with the call (Gemini's `thought_signature`).
     extra_content: dict[str, Any] | None = None
+    # Of servers that leave `function` out.
+    name: Any = None
+    arguments: Any = None
+    parameters: Any = None
+    input: Any = None
 
 
 class Delta(msgspec.Struct, gc=False):
@@ -190,6 +198,8 @@ def token_counts(usage: ChatUsage) -> Counts | None:
         counts = _with_other_names(usage, counts)
     if counts[0] is None and counts[1] is None:
         return None
+    if counts[0] is None or counts[1] is None:
+        counts = _completed(usage, counts)
     return _added_up(usage, counts) if counts[2] or counts[3] or counts[4] else counts
 
 
@@ -201,6 +211,15 @@ def _with_other_names(usage: ChatUsage, counts: Counts) -> Counts:
     cache_write = _either(cache_write, usage.cache_creation_input_tokens)
     reasoning = _either(_either(reasoning, _member(usage.output_tokens_details, "reasoning_tokens")), usage.reasoning_tokens)
     return _either(read, usage.input_tokens), _either(written, usage.output_tokens), cached, cache_write, reasoning
+
+
+def _completed(usage: ChatUsage, counts: Counts) -> Counts:
+    """Return input and output where one of them is known, and the sum."""
+    read, written, cached, cache_write, reasoning = counts
+    total = possible(usage.total_tokens) or 0
+    known = (read or 0) + (written or 0)
+    missing = total - known if total > known else None
+    return missing if read is None else read, missing if written is None else written, cached, cache_write, reasoning
 
 
 def _added_up(usage: ChatUsage, counts: Counts) -> Counts:
@@ -378,6 +397,8 @@ def _convert_delta(delta: dict[str, Any]) -> None:
         for call in delta["tool_calls"]:
             call["id"] = _id(call.get("id"))
             call["index"] = whole_number(call.get("index"))
+            if isinstance(call.get("function"), str):
+                call["name"] = call.pop("function")
             if not isinstance(call.get("extra_content"), dict):
                 call["extra_content"] = None
     for name in ("tool_calls", "function_call"):

@@ -33,15 +33,16 @@ _LENGTH = re.compile(
 # The context, or a setting that has its length.
 _CONTEXT = re.compile(
     r"\bcontext (?:length|len|size|window|limit|budget|capacity|tokens)\b|\b(?:max(?:imum)?|models?|tokens?) context\b"
+    r"|\bmodels? window\b"
     r"|\bmax(?:imum)? (?:allowed |total )?(?:seq(?:uence)?|model|num|input|prompt|context|message|session|position)s?"
     r" (?:tokens?|len(?:gth)?|size|embeddings)\b"
     r"|\b(?:session|sequence) (?:max )?len(?:gth)?\b|\bn ctx\b|\b(?:model|total|input|prompt)s? tokens? limit\b"
 )
 _IS_MORE = re.compile(
     r"\bexceed|\boverflow|\bsurpass|\b(?:long|larg|great|bigg|high)er than\b|\bmore than\b|\bbeyond\b"
-    r"|\b(?:over|above) (?:the|this|its|your|our)\b"
+    r"|\b(?:over|above) (?:the|this|its|your|our|limit|max(?:imum)?)\b"
     r"|\b(?:length|limit|window|size) (?:is |was |has been )?reached\b|\btoo (?:long|large|big|many)\b|\bless than\b"
-    r"|\bat most\b|\b(?:not|t) fit\b|\bruns? out of\b|\bran out of\b|\d ?>=? ?(?:\w+ ){0,4}\d"
+    r"|\bat most\b|\b(?:not|\w{2,6}nt) fit\b|\bruns? out of\b|\bran out of\b|\d ?>=? ?(?:\w+ ){0,4}\d"
     r"|\bmust be ?(?:<|under|below|within|no more|shorter|smaller|fewer)|\bshould be \[\d"
 )
 # One of these says it all.

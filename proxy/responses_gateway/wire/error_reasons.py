@@ -25,7 +25,7 @@ Json = dict[str, Any]
 _LONGEST = 2000
 # Of a text that is not JSON, which nobody made for clients.
 _LONGEST_PLAIN = 400
-_DEPTH = 6
+_DEPTH = 8
 _ENTRIES = 8
 # How many members of an object are looked at.
 _MEMBERS = 64
@@ -39,7 +39,9 @@ _HEADS = (
     "message", "msg", "errormessage", "errormsg", "errmsg", "statusmsg", "statusmessage", "faultstring", "error", "err",
     "title",
 )  # fmt: skip
-_ADDITIONS = ("errordescription", "description", "reason", "detail", "details", "errors")
+_ADDITIONS = (
+    "errordescription", "description", "reason", "detail", "details", "errors", "innererror", "cause", "metadata", "raw",
+)  # fmt: skip
 # Of what may be an object or a list itself, where only the text in it is the reason: with its language, in parts, by languages.
 _REASONS = frozenset({*_HEADS, "exception", "fault", "failure"})
 _TEXTS = ("text", "value", "content", "string", "explanation", "default", "en", "enus")
@@ -169,7 +171,9 @@ def reason_in(value: Any) -> Reason:
     """Return the reason in a value of JSON."""
     found = _Search().find(value, _DEPTH)
     if found is None:
-        return Reason(None, "", _kinds(_named(value)) if isinstance(value, dict) else {})
+        named = _named(value) if isinstance(value, dict) else {}
+        error = named.get("error")
+        return Reason(None, "", {**_kinds(named), **_kinds(_named(error) if isinstance(error, dict) else {})})
     return Reason(shown_text(found.text) or None, found.words[:_LONGEST], found.kinds)
 
 

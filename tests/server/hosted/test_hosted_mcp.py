@@ -58,13 +58,16 @@ def test_what_the_server_wants_back_with_the_calls_of_its_turn_goes_back(late: b
 
     async def test() -> None:
         extra = [{"index": index, "extra_content": {**signed, "of": index}} for index in (0, 1)]
+        details = [{"type": "reasoning.encrypted", "data": "QUJD", "id": "r1", "index": 0}]
+        wanted = [chunk({"tool_calls": extra}), chunk({"reasoning_details": details})]
         *made, end = calls(("docs__add", {"a": 1, "b": 2}), ("docs__add", {"a": 3, "b": 4}))
-        turn = [*made, chunk({"tool_calls": extra}), end] if late else [chunk({"tool_calls": extra}), *made, end]
+        turn = [*made, *wanted, end] if late else [*wanted, *made, end]
         async with model(turn, says("Done."), mcp_servers=DOCS) as (served, talking):
             answer = await post(served, tools=[MCP])
-            assert kinds(answer.final)[-3:] == ["mcp_call", "mcp_call", "message"]
+            assert sorted(kinds(answer.final)) == ["mcp_call", "mcp_call", "mcp_list_tools", "message", "reasoning"]
             said = next(message for message in talking.requests[1]["messages"] if message["role"] == "assistant")
             assert [call["extra_content"] for call in said["tool_calls"]] == [entry["extra_content"] for entry in extra]
+            assert said["reasoning_details"] == details
 
     run(test())
 

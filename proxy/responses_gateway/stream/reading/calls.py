@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from responses_gateway.stream.items.calls import Arguments
 from responses_gateway.stream.reading.call import PartialCall
@@ -80,6 +80,8 @@ class CallReader:
     def read(self, delta: chat.Delta, out: list[Delta]) -> None:
         """Read the calls of a delta."""
         entries = delta.tool_calls or []
+        for entry in entries:
+            entry.function = _function_of(entry)
         for at, entry in enumerate(entries):
             if self._form != "old":  # else it repeats what stands in the other field
                 self._form = "new" if _tells(entry.function) else self._form
@@ -507,6 +509,22 @@ def _any_empty(calls: Sequence[PartialCall]) -> bool:
 
 def _name_of(entry: ToolCallDelta) -> str:
     return (entry.function and entry.function.name) or ""
+
+
+def _function_of(entry: ToolCallDelta) -> FunctionDelta | None:
+    """Return what an entry says of its function: some servers leave `function` out, or call the arguments otherwise."""
+    function = entry.function
+    if function is None:
+        name = entry.name if isinstance(entry.name, str) else None
+        function = FunctionDelta(name, _written(entry.arguments), entry.parameters, entry.input)
+    if not function.arguments:
+        function.arguments = _written(function.parameters) or _written(function.input) or function.arguments
+    return function
+
+
+def _written(arguments: Any) -> str | dict[str, Any] | list[Any] | None:
+    """Return arguments if they are of a type that arguments can have."""
+    return arguments if isinstance(arguments, str | dict | list) else None
 
 
 def _tells(function: FunctionDelta | None) -> bool:
