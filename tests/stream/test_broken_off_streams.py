@@ -353,7 +353,7 @@ def test_a_second_reading_goes_on_in_the_open_call_of_the_first() -> None:
     )
     catch_up = CatchUp(translator.lifecycle)
     news = catch_up.take([Text("\n"), ToolCall(9, "", "get_weather"), ToolArguments(9, '{"'), ToolArguments(9, 'a": 1}')])
-    assert [(delta.index, delta.text) for delta in news] == [(translator.lifecycle.call.index, '": 1}')]  # type: ignore[union-attr]
+    assert [(delta.index, delta.text) for delta in news] == [(translator.lifecycle.call.made.index, '": 1}')]  # type: ignore[union-attr]
 
 
 def test_the_last_whole_id_is_found_by_the_texts_of_the_others() -> None:

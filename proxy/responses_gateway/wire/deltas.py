@@ -89,6 +89,8 @@ class Usage(msgspec.Struct, gc=False):
     reasoning: int | None = None
 
 
+# What belongs to a call that has begun.
+CALL_PARTS = (ToolArguments, ToolCallCut, ToolCallExtra)
 Delta: TypeAlias = (
     Reasoning | Text | Refusal | ToolCall | ToolArguments | ToolCallCut | ToolCallExtra | Citation | Finish | Usage
 )

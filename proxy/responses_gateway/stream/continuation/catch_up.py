@@ -17,17 +17,7 @@ from responses_gateway.stream.continuation.transcript import (
 )
 from responses_gateway.stream.lifecycle.machine import Lifecycle
 from responses_gateway.stream.reading.citations import CitationReader
-from responses_gateway.wire.deltas import (
-    Delta,
-    Finish,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolArguments,
-    ToolCallCut,
-    ToolCallExtra,
-    Usage,
-)
+from responses_gateway.wire.deltas import CALL_PARTS, Delta, Finish, Reasoning, Refusal, Text, ToolArguments, Usage
 
 _TEXTS: dict[type, str] = {Reasoning: "reasoning", Text: "text", Refusal: "refusal", ToolArguments: "call"}
 
@@ -122,7 +112,7 @@ class CatchUp:
 
     def _renumbered(self, delta: Delta) -> Delta:
         """Return a delta with the first reading's number of its call."""
-        if isinstance(delta, ToolArguments | ToolCallCut | ToolCallExtra):
+        if isinstance(delta, CALL_PARTS):
             delta.index = self._numbers.get(delta.index, delta.index)
         return delta
 

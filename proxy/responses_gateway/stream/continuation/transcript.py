@@ -37,7 +37,7 @@ def transcript_of(lifecycle: Lifecycle, first_item: int = 0) -> Transcript:
     """Return what a lifecycle has written and holds, without the items before `first_item`."""
     done = [without_generated_ids(item) for item in lifecycle.writer.done[first_item:]]
     if lifecycle.call is not None:
-        parts = [Part("call", lifecycle.call.name, lifecycle.call.arguments.text)]
+        parts = [Part("call", lifecycle.call.made.name, lifecycle.call.arguments.text)]
         space = ""
         for first, text in lifecycle.pending.texts() if lifecycle.pending is not None else ():
             if type(first) is ToolCall:
@@ -56,7 +56,7 @@ def transcript_of(lifecycle: Lifecycle, first_item: int = 0) -> Transcript:
 def call_numbers(lifecycle: Lifecycle) -> list[int]:
     """Return the model's numbers of the open call, and of those that are held behind it."""
     held = lifecycle.pending.call_numbers if lifecycle.pending is not None else []
-    return [] if lifecycle.call is None else [lifecycle.call.index, *held]
+    return [] if lifecycle.call is None else [lifecycle.call.made.index, *held]
 
 
 def is_prefix_of(part: Part, item: dict[str, Any]) -> bool:

@@ -279,16 +279,6 @@ class OpenCall:
     followed: bool = False  # something is held that ends the call with its JSON
 
     @property
-    def index(self) -> int:
-        """The model's own number of the call."""
-        return self.made.index
-
-    @property
-    def name(self) -> str:
-        """The chat name of its tool."""
-        return self.made.name
-
-    @property
     def complete(self) -> bool:
         """Whether another item may follow at once."""
         if isinstance(self.item, HostedItem):
@@ -362,13 +352,13 @@ class OpenCall:
         repairs = self.settle_rest()
         text = self.arguments.text
         custom = isinstance(self.item, CustomCallItem)
-        if not text.strip() and (custom or rules is None or not rules.requires_arguments(self.name)):
+        if not text.strip() and (custom or rules is None or not rules.requires_arguments(self.made.name)):
             self.append("{}")
             repairs.append("empty_arguments")
             text = self.arguments.text
         if custom or rules is None:
             return Settled("", repairs + self._not_json())
-        checked = rules.check(self.name, text, ended=ended and self.held)
+        checked = rules.check(self.made.name, text, ended=ended and self.held)
         if checked.repairs:
             self.arguments = Arguments([checked.arguments])
             return Settled(checked.label, [*repairs, *checked.repairs])

@@ -320,7 +320,7 @@ class Lifecycle:
     def _write_arguments(self, delta: ToolArguments) -> None:
         call = self.call
         assert call is not None
-        if delta.index == call.index:
+        if delta.index == call.made.index:
             # What is held behind the call ends it with its JSON, however the backend has cut that.
             call.followed = call.followed or (self.pending is not None and not call.arguments.closed)
             call.append(delta.text)
@@ -330,7 +330,7 @@ class Lifecycle:
     def _note_cut(self, delta: ToolCallCut) -> None:
         call = self.call
         assert call is not None
-        if delta.index == call.index:
+        if delta.index == call.made.index:
             call.cut = True
         elif self.pending is not None:
             self.pending.add_to_call(delta)
@@ -339,10 +339,10 @@ class Lifecycle:
         """Keep what the server wants back with a call that has begun. The item of one that is done has none any more: there it
         stays with the encrypted reasoning, if the client keeps that."""
         call = self.call
-        is_open = call is not None and call.index == delta.index
+        is_open = call is not None and call.made.index == delta.index
         if is_open:
             call.made.extra = delta.extra  # type: ignore[union-attr]
-        elif self.pending is not None and self.pending.set_extra(delta):
+        elif self.pending is not None and self.pending.add_to_call(delta):
             return
         if delta.index in self.turn.call_ids:
             self.turn.wanted_back().add_call(self.turn.call_ids[delta.index], delta.extra)

@@ -84,8 +84,8 @@ def waiting_call(lifecycle: Lifecycle, grammars: Mapping[str, Grammar]) -> Verdi
     if call is None or lifecycle.turn.finish_reason != "stop" or not isinstance(call.item, CustomCallItem):
         return None
     unclosed = call.item.expected and not (call.whole or call.cut)
-    if (call.deferred and call.whole) or (unclosed and call.name in grammars):
-        return Verdict(call.name, call.item.input_of(call.arguments.text), unclosed)
+    if (call.deferred and call.whole) or (unclosed and call.made.name in grammars):
+        return Verdict(call.made.name, call.item.input_of(call.arguments.text), unclosed)
     return None
 
 
@@ -101,7 +101,8 @@ def close_judged(lifecycle: Lifecycle, replacement: str | None) -> None:
 def calls_to_run(lifecycle: Lifecycle, tools: ToolTable) -> RunCalls:
     """Return the calls of hosted tools for which an outcome is needed: the open one, and those that are held behind it."""
     assert lifecycle.call is not None
-    calls = [(lifecycle.call.name, lifecycle.call.arguments.text, lifecycle.call.made.extra)]
+    made = lifecycle.call.made
+    calls = [(made.name, lifecycle.call.arguments.text, made.extra)]
     if lifecycle.pending is not None:
         calls += lifecycle.pending.whole_calls()
     hosted: list[CallToRun] = []

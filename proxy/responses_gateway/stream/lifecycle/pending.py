@@ -38,18 +38,13 @@ class PendingDeltas:
         else:
             self._groups.append([delta])
 
-    def add_to_call(self, delta: ToolArguments | ToolCallCut) -> bool:
-        """Add arguments, or that they were cut, to a call that waits. Return False if there is none of that index."""
+    def add_to_call(self, delta: ToolArguments | ToolCallCut | ToolCallExtra) -> bool:
+        """Add a part to a call that waits. Return False if there is none of that index."""
         group = self._calls.get(delta.index)
-        if group is not None:
-            group.append(delta)
-        return group is not None
-
-    def set_extra(self, delta: ToolCallExtra) -> bool:
-        """Set what the server wants back with a call that waits. Return False if there is none of that index."""
-        group = self._calls.get(delta.index)
-        if group is not None:
+        if group is not None and type(delta) is ToolCallExtra:
             group[0].extra = delta.extra  # type: ignore[union-attr]
+        elif group is not None:
+            group.append(delta)
         return group is not None
 
     def whole_calls(self) -> Iterator[tuple[str, str, str]]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from responses_gateway.stream.items.calls import Arguments
 from responses_gateway.stream.reading.call import PartialCall
@@ -511,20 +511,14 @@ def _name_of(entry: ToolCallDelta) -> str:
     return (entry.function and entry.function.name) or ""
 
 
-def _function_of(entry: ToolCallDelta) -> FunctionDelta | None:
+def _function_of(entry: ToolCallDelta) -> FunctionDelta:
     """Return what an entry says of its function: some servers leave `function` out, or call the arguments otherwise."""
-    function = entry.function
-    if function is None:
-        name = entry.name if isinstance(entry.name, str) else None
-        function = FunctionDelta(name, _written(entry.arguments), entry.parameters, entry.input)
+    function = entry.function or FunctionDelta(entry.name if isinstance(entry.name, str) else None)
     if not function.arguments:
-        function.arguments = _written(function.parameters) or _written(function.input) or function.arguments
+        others = (entry.arguments, function.parameters, function.input, entry.parameters, entry.input)
+        written = (other for other in others if other and isinstance(other, str | dict | list))
+        function.arguments = next(written, function.arguments)
     return function
-
-
-def _written(arguments: Any) -> str | dict[str, Any] | list[Any] | None:
-    """Return arguments if they are of a type that arguments can have."""
-    return arguments if isinstance(arguments, str | dict | list) else None
 
 
 def _tells(function: FunctionDelta | None) -> bool:

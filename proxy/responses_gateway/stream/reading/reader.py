@@ -50,13 +50,13 @@ class Reader:
         refusal_as_text: bool = False,
         raw: bool = False,
         generated: bool = False,
-        said: Callable[[TextKind], str | None] | None = None,
+        said: Callable[[TextKind], str | None] = lambda _kind: None,
     ) -> None:
         """`raw`: the text may hold calls and reasoning as markup, which somebody else reads. For calls, see `calls.py`:
         `requires` tells whether a tool cannot be called without arguments; `generated`: arguments are the model's own from the
         first piece on. `said` tells what has come of the thought, or of the messages; None where that is not known."""
         self._raw = raw
-        self._said = said or _says_nothing
+        self._said = said
         self._logprobs = logprobs
         self._refusal_as_text = refusal_as_text
         self._choice: int | None = None  # the index of the one that is read
@@ -259,10 +259,6 @@ class Reader:
 
 def _requires_nothing(_name: str) -> bool:
     return False
-
-
-def _says_nothing(_kind: TextKind) -> None:
-    return None
 
 
 def _end_of(whole: str | None, said: str | None) -> str:
