@@ -62,18 +62,8 @@ class HostedItem:
     """The item of a call that the gateway runs: it is open from the first piece of the arguments until the result is there."""
 
     __slots__ = (
-        "_approval",
-        "_decoder",
-        "_deltas",
-        "_form",
-        "_options",
-        "_pieces",
-        "_place",
-        "_ran",
-        "_target",
-        "_writer",
-        "outcome",
-    )
+        "_approval", "_decoder", "_deltas", "_form", "_options", "_pieces", "_place", "_ran", "_target", "_writer", "outcome",
+    )  # fmt: skip
 
     def __init__(
         self, writer: EventWriter, item_id: str, target: ToolTarget, options: HostedOptions, approval: str | None = None
