@@ -24,7 +24,9 @@ Message = dict[str, Any]
 MARK = {"type": "ephemeral"}
 # Long enough that each body is worth being kept.
 LONG = "Follow the house rules. " * (SMALLEST // 20)
-TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in ("read", "write")]
+TOOLS = [{"name": name, "input_schema": {"type": "object", "default": 1}} for name in ("read", "write")]
+# Equal to Python, and others to a model.
+TRUE_TOOLS = json.loads(json.dumps(TOOLS).replace("1", "true"))
 DEFERRED = {"name": "late", "input_schema": {"type": "object"}, "defer_loading": True}
 POLICIES = (
     Policy(),
@@ -135,7 +137,8 @@ class Conversation:
         grown = None
         if turns is not None:
             rest = items[beginning.items if beginning is not None else 0 :]
-            grown = translate_growing(reading.request, reading.policy, rest, beginning, turns.items)
+            others = self.known.beginnings(tenant)
+            grown = translate_growing(reading.request, reading.policy, rest, beginning, turns.items, others)
         if grown is None:
             return outcome(growing.asked, reading)
         written, later = encoded(grown, grown.chat.body)
@@ -207,7 +210,8 @@ def test_a_growing_conversation_asks_for_the_same(
     conversation.ask(body_of(messages, **fields), policy)
     for more in growth:
         messages = messages + more
-        conversation.ask(body_of(messages, metadata={"user_id": str(len(messages))}, **fields), policy)
+        changing = {"metadata": {"user_id": str(len(messages))}} if len(messages) % 2 else {}
+        conversation.ask(body_of(messages, **changing, **fields), policy)
 
 
 @settings(max_examples=150, deadline=None)
@@ -216,7 +220,21 @@ def test_a_growing_conversation_asks_for_the_same(
     place=st.integers(0, 100),
     other=MORE,
     change=st.sampled_from(
-        ["message", "cut", "tools", "tool_choice", "policy", "tenant", "system", "unmarked", "twice", "mark", "fork", "fork"]
+        [
+            "message",
+            "cut",
+            "tools",
+            "truth",
+            "tool_choice",
+            "policy",
+            "tenant",
+            "system",
+            "unmarked",
+            "twice",
+            "mark",
+            "fork",
+            "fork",
+        ]
     ),
 )
 def test_an_edit_anywhere_is_seen(messages: list[Any], place: int, other: list[Any], change: str) -> None:
@@ -237,6 +255,8 @@ def test_an_edit_anywhere_is_seen(messages: list[Any], place: int, other: list[A
         later = messages[: place + 1]
     elif change == "tools":
         fields = {"tools": [*TOOLS[:1], DEFERRED]}
+    elif change == "truth":
+        fields = {"tools": TRUE_TOOLS}
     elif change == "tool_choice":
         fields = {"tool_choice": {"type": "any"}}
     elif change == "system":

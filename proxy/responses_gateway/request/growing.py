@@ -7,7 +7,6 @@ reported for them. What is made in this way equals what `translate` makes: where
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from operator import is_
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,7 +22,7 @@ from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.catalog import Catalog
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS
 from responses_gateway.request.translation import ChatRequest, ReadItems, ReadRequest
-from responses_gateway.wire.json_text import encode
+from responses_gateway.wire.json_text import encode, same_list
 from responses_gateway.wire.requests import ResponsesRequest
 
 # The types of items that say nothing of others but by their call ids.
@@ -110,13 +109,7 @@ class TranslatedTurns(msgspec.Struct, frozen=True, eq=False):
         """Tell whether a request is translated as this one was."""
         earlier = self.request
         same = request.model == earlier.model and request.instructions == earlier.instructions and policy == self.policy
-        return same and self._has_tools(request.tools)
-
-    def _has_tools(self, tools: list[Any] | None) -> bool:
-        earlier = self.request.tools
-        if tools and earlier and len(tools) == len(earlier) and all(map(is_, tools, earlier)):
-            return True  # because the next request of a thread has those of the last one
-        return encode(tools) == self.tools.declared  # compared as JSON, because 1 equals true otherwise
+        return same and same_list(request.tools, earlier.tools)
 
 
 class Grown(msgspec.Struct, frozen=True, eq=False):

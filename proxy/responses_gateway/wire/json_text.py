@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from json.encoder import encode_basestring
+from operator import is_
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,6 +26,13 @@ _any_object = msgspec.json.Decoder(dict[str, Any])
 encode = msgspec.json.Encoder().encode
 # Returns a text as a JSON string.
 quote = encode_basestring
+
+
+def same_list(one: list[Any] | None, other: list[Any] | None) -> bool:
+    """Tell whether two lists are the same JSON: for Python alone, 1 equals true. Quick for those that have the same objects."""
+    if one and other and len(one) == len(other) and all(map(is_, one, other)):
+        return True
+    return encode(one) == encode(other)
 
 
 def json_text(value: Any) -> str:

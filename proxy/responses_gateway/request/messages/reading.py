@@ -20,6 +20,7 @@ from responses_gateway.request.messages.turns import NO_SYSTEM, NO_TOOLS, ReadSy
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.safeguards import read_safeguards
 from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.json_text import same_list
 from responses_gateway.wire.messages import UNTHREADED, MessagesRequest
 from responses_gateway.wire.requests import ResponsesRequest
 
@@ -172,15 +173,15 @@ class _BodyReader:
         """Read the tools, unless they are those that are known."""
         body = self._body
         content = self._content
-        given = (body.tools, body.tool_choice, list(content.referenced), content.defined, self._hosted)
-        if known is not None and known.tools.given == given:
+        given = (body.tool_choice, list(content.referenced), content.defined, self._hosted)
+        if known is not None and known.tools.given == given and same_list(body.tools, known.tools.declared):
             self._places.tools = list(known.tools.places)
             self._report.repeat(known.tools.losses)
             return known.tools
         reported = self._report.size
         reader = ToolReader(self._hosted, self._places, self._report)
         fields = reader.read(body.tools or [], body.tool_choice, content.referenced, content.defined)
-        return ReadTools(given, fields, self._places.tools, self._report.losses()[reported:])
+        return ReadTools(body.tools, given, fields, self._places.tools, self._report.losses()[reported:])
 
 
 def _refuse_unavailable(body: MessagesRequest) -> None:

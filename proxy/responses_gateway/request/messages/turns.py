@@ -35,16 +35,17 @@ class ReadConversation(NamedTuple):
 
 
 class ReadTools(NamedTuple):
-    """What the tools of a body were read as: the `fields` of a Responses request, their places in the body, and their losses.
-    `given`: all that they depend on."""
+    """What the tools of a body, which were `declared`, were read as: the `fields` of a Responses request, their places in the
+    body, and their losses. `given`: all else that they depend on."""
 
+    declared: list[Any] | None
     given: tuple[object, ...]
     fields: Object
     places: Sequence[str]
     losses: Sequence[Loss]
 
 
-NO_TOOLS = ReadTools((), {}, (), ())
+NO_TOOLS = ReadTools(None, (), {}, (), ())
 
 
 class ReadSystem(NamedTuple):
