@@ -47,7 +47,7 @@ class RunningGateway(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what names one of several gateways."""
-    parser.add_argument("--port", type=port, metavar="PORT", help="the port at which it serves, where several gateways run")
+    parser.add_argument("--port", type=port, metavar="PORT", help="the port at which it serves, if several gateways run")
     parser.add_argument("--pid", type=count, metavar="PID", help="its process id, or that of the parent of its workers")
 
 

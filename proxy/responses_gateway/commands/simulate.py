@@ -54,7 +54,7 @@ def _add_weakness(parser: argparse.ArgumentParser) -> None:
         "--weak",
         type=int,
         metavar="SEED",
-        help="make the mistakes of a weak model where tools are offered, as the seed decides",
+        help="make the mistakes of a weak model if tools are offered, as the seed decides",
     )
     rates = ",".join(f"{name}={rate:g}" for name, rate in DEFAULT_RATES.items())
     parser.add_argument(

@@ -121,9 +121,7 @@ class _SmokeTest:
         self._items = response["output"]
         calls = [item for item in self._items if item["type"] == "function_call"]
         if not calls:
-            raise _Unclear(
-                "the model made no call; does the backend parse calls? (`responses-gateway doctor BACKEND-URL` tells)"
-            )
+            raise _Unclear("the model made no call; does the backend parse calls? (see `responses-gateway doctor BACKEND-URL`)")
         json.loads(calls[0]["arguments"])
         return f"{events} events: {calls[0]['name']}({calls[0]['arguments']})"
 

@@ -108,11 +108,11 @@ def behaviour_findings(behaviour: Behaviour, checks: ToolChecks, server: str) ->
         text = f"A client would refuse calls: {_counts(behaviour.refused, sum(behaviour.calls.values()))}."
         advice = (
             f"repair_calls: safe, the default for most agents, repairs {behaviour.repairable} of them. "
-            "strict_calls: auto prevents them where the server can."
+            "strict_calls: auto prevents them if the server can."
         )
         yield Finding("warning", text, advice)
     if behaviour.repeats:
-        advice = "repetition_notice: true tells a model that it goes round in circles."
+        advice = "repetition_notice: true tells a model that it repeats itself."
         yield Finding("warning", f"Calls repeat earlier ones, with the same result: {behaviour.repeats}.", advice)
 
 

@@ -69,10 +69,10 @@ def test_who_has_met_a_limit_is_named(lines: Callable[[], list[Line]]) -> None:
     run(test())
 
 
-def test_probes_leave_no_line_at_the_usual_level(lines: Callable[[], list[Line]]) -> None:
+def test_probes_and_the_window_leave_no_line_at_the_usual_level(lines: Callable[[], list[Line]]) -> None:
     async def test() -> None:
         async with simulated(access_log=True) as served:
-            for path in ("/health", "/ready", "/metrics"):
+            for path in ("/health", "/ready", "/metrics", "/ui/", "/ui/api.js", "/ui/api/state"):
                 await ask(served, "GET", path)
             await ask(served, "GET", "/v1/models")
             await until(lines, "a line")

@@ -86,6 +86,8 @@ def test_it_is_ready_when_its_backend_answers_and_until_then_says_which_one_does
                 await window.shows("live")
             assert "The gateway is ready at" in window.shown
             assert '"model": "qwen3"' in window.shown
+            for client in ("codex", "claude"):
+                assert f"responses-gateway {client} --url http://127.0.0.1:" in window.shown
             assert " request " not in window.shown  # it has sent none to itself
 
     run(test())
