@@ -302,6 +302,17 @@ def test_what_a_killed_gateway_ran_is_reported_as_failed(tmp_path: Path) -> None
     run(test())
 
 
+def test_no_event_stores_the_instructions_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with simulated(store=str(tmp_path / "store")) as served:
+            response = await start(served, "scenario: slow", instructions="Do this. " * 5000)
+            await ended(served, response["id"])
+        stored = sqlite3.connect(tmp_path / "store").execute("SELECT sum(length(data)) FROM events").fetchone()[0]
+        assert 0 < stored < 20_000
+
+    run(test())
+
+
 def test_a_broken_stream_can_be_taken_up_where_it_broke() -> None:
     """Set `on_disconnect: continue`: a foreground stream outlives its connection."""
 

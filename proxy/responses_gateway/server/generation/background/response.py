@@ -222,7 +222,9 @@ class BackgroundResponse:
         events = translator.queue() if self.record.background else translator.start()
         creation.log.sent(events)
         row = EventRow(0, translator.writer.next_number, events, self._journalled())
-        return started_record(self.record, translator), replace(running, kept=kept), row
+        started = started_record(self.record, translator)
+        self.record = replace(self.record, repeated=started.repeated)  # by the next events as well
+        return started, replace(running, kept=kept), row
 
     async def run(self, generation: Generation) -> None:
         """Take the response to its end, and store it, however long the store may be unavailable."""
