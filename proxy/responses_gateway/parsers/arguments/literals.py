@@ -25,6 +25,9 @@ _SPECIAL = {"'": re.compile(r"['\\]"), '"': re.compile(r'["\\]')}
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _PYTHON_ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|N\{[^}]*\}|.)", re.DOTALL)
 _LONGEST_ESCAPE = 10
+# In a word without marks of its own: a part of one, or a sign before a value twice.
+_MARKED = re.compile(r'[|"]|\A:')
+_NAME = re.compile(r'[^\s|"`:]+')
 _COMPUTED = re.compile(r"\s[\"']|^not\b")  # in a bare word: it is an expression, and no text
 _PREFIXES = frozenset(("r", "R", "b", "B", "u", "U", "f", "F", "br", "rb", "fr", "rf", "Rb", "bR"))
 
@@ -148,8 +151,8 @@ class LiteralReader:
 
     def _emit_key(self, place: int) -> int:
         key = "".join(self._word).strip()
-        if " " in key:
-            self._cut()  # a part of an expression
+        if not _NAME.fullmatch(key):
+            self._cut()  # a part of an expression, or of a value whose mark is missing
         self._separate()
         self._emit(dumps(key) + ": ")
         self._word.clear()
@@ -326,6 +329,8 @@ class LiteralReader:
         marker = self._stops.at(text, at)
         if marker:
             self._deltas.repair("unclosed_json")
+            if self._quotes is not None and self._step == self._key_word and "".join(self._word).strip():
+                self._cut()  # a name without its value
             if self._step == self._bare:
                 self._emit_word()
             while self._stack:
@@ -344,7 +349,7 @@ class LiteralReader:
         word = "".join(self._word).strip()
         self._word.clear()
         unbalanced = any(word.count(bracket) != word.count(closer) for bracket, closer in _CLOSERS.items())
-        if not word or unbalanced or (self._quotes is None and _COMPUTED.search(word)):
+        if not word or unbalanced or (_COMPUTED if self._quotes is None else _MARKED).search(word):
             self._cut()
         value = _literal(word)
         if value is None:

@@ -22,12 +22,7 @@ from responses_gateway.probing.known_models import UNKNOWN, KnownModel, KnownMod
 from responses_gateway.request import Policy
 from responses_gateway.request.parameters.table import has_grammar
 from responses_gateway.request.policy import CallIds
-from responses_gateway.server.generation.parser_choice.learning import (
-    opens_thought,
-    shown_by,
-    shown_by_calls,
-    thinking_wish,
-)
+from responses_gateway.server.generation.parser_choice.learning import opens_thought, shown_by, shown_by_calls, thinking_wish
 from responses_gateway.server.generation.parser_choice.settings import (
     NO_TEMPLATE,
     OFF,

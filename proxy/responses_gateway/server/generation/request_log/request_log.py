@@ -13,13 +13,7 @@ from yarl import URL
 from responses_gateway.hosted.interface import HostedLoss
 from responses_gateway.request import Loss
 from responses_gateway.request.who_asks import Asker, with_kind
-from responses_gateway.server.generation.request_log.facts import (
-    NO_GAPS,
-    Account,
-    RequestFacts,
-    StreamTimes,
-    answer_facts,
-)
+from responses_gateway.server.generation.request_log.facts import NO_GAPS, Account, RequestFacts, StreamTimes, answer_facts
 from responses_gateway.server.generation.request_log.log_line import usage_fields
 from responses_gateway.server.generation.request_log.metrics import CONTINUATIONS, DISCONNECTS, KEEP_ALIVES, LOSSES
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
