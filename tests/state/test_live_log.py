@@ -119,7 +119,7 @@ def test_who_takes_a_log_over_is_the_only_one_to_write_it(redis_server: RedisSer
         slow = redis_server.log()
         other = redis_server.log()
         await slow.append("r", EventRow(0, 2, b"a", b"A"))
-        assert await other.running.adopt("r") == [EventRow(0, 2, b"a", b"A")]
+        assert await other.adopt("r") == [EventRow(0, 2, b"a", b"A")]
         await slow.append("r", EventRow(2, 3, b"b"))
         await slow.append("r", EventRow(3, 4, b"c"))
         await slow.end("r", None)

@@ -512,12 +512,16 @@ def _name_of(entry: ToolCallDelta) -> str:
 
 
 def _function_of(entry: ToolCallDelta) -> FunctionDelta:
-    """Return what an entry says of its function: some servers leave `function` out, or call the arguments otherwise."""
+    """Return what an entry says of its function: some servers leave `function` out, call the arguments otherwise, or leave
+    them in the name."""
     function = entry.function or FunctionDelta(entry.name if isinstance(entry.name, str) else None)
     if not function.arguments:
         others = (entry.arguments, function.parameters, function.input, entry.parameters, entry.input)
         written = (other for other in others if other and isinstance(other, str | dict | list))
         function.arguments = next(written, function.arguments)
+    if function.name and "{" in function.name and (not function.arguments or function.arguments in ("{}", "null")):
+        function.name, brace, rest = function.name.partition("{")
+        function.arguments = brace + rest
     return function
 
 
