@@ -13,7 +13,7 @@ from responses_gateway.settings import Settings
 from scripts import structure
 
 # Room for agents' turns, sessions, keys at run time and more kinds of markup; most of that stands around the core.
-LINES = 86_600
+LINES = 86_650
 LINES_OF_THE_CORE = 66_000
 SETTINGS = 115
 FILES_UNDER_60_LINES = 58

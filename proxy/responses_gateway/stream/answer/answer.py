@@ -83,12 +83,12 @@ class Answer:
         self.ledger = ledger
         self.join = join
         self._sse = SSEDecoder()
-        self._reader = _new_reader(options, self._said, raw=type(markup) is Markup)
+        self._plain = citations is None and join is None
+        self._reader = _new_reader(options, raw=type(markup) is Markup)
         # Chunks like others are not decoded where nothing but their text is wanted of them.
         self._fast_path = FastPath(self._sse, lifecycle, tokens, ledger, markup, learns=not options.hides_answer)
         self._observers = self._chosen_observers()
-        self._stages = self._chosen_stages()
-        self._plain = citations is None and join is None
+        self._read_on_with(markup)
         self._received = False  # a chunk with something in it
         self._counted = False  # the usage has come behind the end
         self.last = False  # the chunk was read that ends the body
@@ -218,26 +218,18 @@ class Answer:
             for delta in deltas:
                 self._lifecycle.step(delta)
             if type(self._markup) is LeadingThoughtDetector and self._markup.settled:
-                self._markup = self._markup.markup
-                fast_path.markup = self._markup
-                self._stages = self._chosen_stages()
+                self._read_on_with(self._markup.markup)
         self._counted |= chunk.usage is not None and not chunk.choices and self._lifecycle.turn.usage_at_end
         if self._plain or (not self._lifecycle.sources and self.joined):  # no text has to be searched
             fast_path.look_ahead(self._reader.waiting)
 
-    def _said(self, kind: TextKind) -> str | None:
-        """Return the thought that is open, or the text of the turn's messages; None where some of it may be held."""
-        lifecycle = self._lifecycle
-        if not self._plain or self._markup is not None or lifecycle.pending is not None:
-            return None
-        item = lifecycle.item
-        is_open = item is not None and (item.kind == "reasoning") == (kind == "reasoning")
-        open_text = item.text + lifecycle.space.text if item is not None and is_open else ""
-        if kind == "reasoning":
-            return open_text
-        records = lifecycle.writer.done[lifecycle.turn.first_item :]
-        done = [msgspec.json.decode(record.encode("utf-8", "replace")) for record in records]
-        return "".join([text_of(item["content"]) for item in done if item["type"] == "message"]) + open_text
+    def _read_on_with(self, markup: Markup | LeadingThoughtDetector | None) -> None:
+        self._markup = markup
+        self._fast_path.markup = markup
+        self._stages = self._chosen_stages()
+        if self._plain and markup is None:
+            # A function of the lifecycle, because a reader that refers to its answer is not freed with it at once.
+            self._reader.said = partial(_said, self._lifecycle)
 
     def _take_failure(self, failure: object) -> None:
         self.last = True
@@ -384,7 +376,7 @@ def new_answer(
     return Answer(options, lifecycle, tokens, markup, ledger, citations, AnswerReading(start))
 
 
-def _new_reader(options: StreamOptions, said: Callable[[TextKind], str | None], *, raw: bool) -> Reader:
+def _new_reader(options: StreamOptions, *, raw: bool) -> Reader:
     return Reader(
         tools=options.tools,
         requires=None if options.calls is None else options.calls.has_required,
@@ -392,8 +384,21 @@ def _new_reader(options: StreamOptions, said: Callable[[TextKind], str | None], 
         refusal_as_text=options.client.drops_refusals,
         generated=options.continuable,  # because only servers of a known type continue an answer
         raw=raw,
-        said=said,
     )
+
+
+def _said(lifecycle: Lifecycle, kind: TextKind) -> str | None:
+    """Return the thought that is open, or the text of the turn's messages; None where some of it may be held."""
+    if lifecycle.pending is not None:
+        return None
+    item = lifecycle.item
+    is_open = item is not None and (item.kind == "reasoning") == (kind == "reasoning")
+    open_text = item.text + lifecycle.space.text if item is not None and is_open else ""
+    if kind == "reasoning":
+        return open_text
+    records = lifecycle.writer.done[lifecycle.turn.first_item :]
+    done = [msgspec.json.decode(record.encode("utf-8", "replace")) for record in records]
+    return "".join([text_of(item["content"]) for item in done if item["type"] == "message"]) + open_text
 
 
 def _keep_details(chunk: Chunk, turn: Turn) -> None:

@@ -50,13 +50,13 @@ class Reader:
         refusal_as_text: bool = False,
         raw: bool = False,
         generated: bool = False,
-        said: Callable[[TextKind], str | None] = lambda _kind: None,
     ) -> None:
         """`raw`: the text may hold calls and reasoning as markup, which somebody else reads. For calls, see `calls.py`:
         `requires` tells whether a tool cannot be called without arguments; `generated`: arguments are the model's own from the
-        first piece on. `said` tells what has come of the thought, or of the messages; None where that is not known."""
+        first piece on."""
         self._raw = raw
-        self._said = said
+        # Tells what has come of the thought, or of the messages; None where that is not known.
+        self.said: Callable[[TextKind], str | None] | None = None
         self._logprobs = logprobs
         self._refusal_as_text = refusal_as_text
         self._choice: int | None = None  # the index of the one that is read
@@ -165,9 +165,9 @@ class Reader:
             rest.content = message.content
             rest.refusal = message.refusal
             thought = "" if calls_came else message.reasoning or message.reasoning_content or message.thinking
-            rest.reasoning = _end_of(thought, self._said("reasoning"))
+            rest.reasoning = _end_of(thought, self.said and self.said("reasoning"))
         elif isinstance(message.content, str):
-            rest.content = _end_of(message.content, self._said("output_text"))
+            rest.content = _end_of(message.content, self.said and self.said("output_text"))
         if not (calls_came or (text_came and self._raw)):
             rest.tool_calls = message.tool_calls
             rest.function_call = message.function_call
