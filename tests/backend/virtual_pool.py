@@ -65,6 +65,9 @@ class Chat:
     def close(self) -> None:
         pass
 
+    async def early_refusal(self) -> bytes:
+        return b""
+
     def header(self, name: str) -> str:
         return ""
 

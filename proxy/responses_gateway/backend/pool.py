@@ -409,7 +409,7 @@ class Pool:
     async def _is_overflow(self, member: Member, refused: ChatStream | aiohttp.ClientResponse) -> bool:
         """Tell whether a refusal says, soon after its head, that the prompt does not fit."""
         try:
-            body = await (refused.early_refusal() if isinstance(refused, ChatStream) else whole_refusal(refused))
+            body = await (whole_refusal(refused) if isinstance(refused, aiohttp.ClientResponse) else refused.early_refusal())
         except BaseException:  # the client left
             refused.close()
             self.places.abandon(member)
