@@ -19,9 +19,9 @@ print(json.dumps([cost.calls_per_request, cost.files]))
 """
 
 
-# Some twenty calls more than are counted on an idle machine, because reads of a loaded one bring less at a time.
+# Some thirty calls and two files more than are counted on an idle machine, because reads of a loaded one bring less at a time.
 # Files of features that look at each request are among them.
-@pytest.mark.parametrize(("door", "calls", "files"), [("responses", 800, 70), ("messages", 838, 80)])
+@pytest.mark.parametrize(("door", "calls", "files"), [("responses", 815, 72), ("messages", 855, 82)])
 def test_a_plain_request_makes_few_calls_in_few_files(door: str, calls: int, files: int) -> None:
     measured_calls, measured_files = measured(door)
     assert measured_calls <= calls
@@ -40,7 +40,7 @@ def test_both_protocols_cost_about_the_same() -> None:
 def test_a_request_with_a_tool_makes_few_calls_more_while_all_is_on_that_helps_weak_models() -> None:
     off, _ = measured("agent")
     on, _ = measured("agent", "weak")
-    assert off <= 1_070
+    assert off <= 1_080
     assert on <= off + 95
 
 
