@@ -6,7 +6,6 @@ OpenAI's `usage` counts first; `token_counts` reads it, whatever the names. Else
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,10 +28,6 @@ _OTHER_NAMES = {
     "thoughtstokencount": "reasoning_tokens", "reasoningtokens": "reasoning_tokens",
 }  # fmt: skip
 _COUNTS = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")
-
-
-# Tells whether a chunk may have counts, under any name: a search without a call of ours, since it is made for most chunks.
-may_count = re.compile(rb'okens"|ount"|"predicted_n"').search
 
 
 def counts_of(usage: ChatUsage) -> Usage | None:

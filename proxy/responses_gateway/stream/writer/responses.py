@@ -35,7 +35,6 @@ ANNOTATION = "response.output_text.annotation.added"
 Object = dict[str, Any]
 # The type of an event, and its JSON members.
 Event: TypeAlias = tuple[str, str]
-_EVENT = 'event: %s\ndata: {"type":"%s","sequence_number":%d,%s%s'
 _SNAPSHOT = b'event: %b\ndata: {"type":"%b","sequence_number":%d,"response":%b%b'
 _END = "}\n\n"
 # One delta event: the head of its item, the sequence number, the piece of text as a JSON string. A template, because it is
@@ -119,7 +118,7 @@ class ResponsesWriter(EventWriter):
         not break the stream."""
         text = ""
         for kind, fields in events:
-            text += _EVENT % (kind, kind, self.next_number, fields, self._end)
+            text += f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":{self.next_number},{fields}{self._end}'
             self.next_number += 1
         self.events.append(text.encode("utf-8", "replace"))
 
