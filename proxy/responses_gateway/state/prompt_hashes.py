@@ -1,11 +1,12 @@
-"""What earlier requests sent to their backends, as hashes: with them the prompts of two responses are compared."""
+"""What earlier requests sent to their backends, as hashes: with them the prompts of two responses are compared, and those of a
+thread that goes on in another process, which has a name of its own here."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from responses_gateway.state.interfaces import Database, Sql, transaction
 from responses_gateway.tenant_shares import TenantValues
@@ -17,16 +18,9 @@ _MOST = 4096
 # The most expired rows that one request deletes.
 _BATCH = 100
 
-_INSERT = "INSERT INTO prompt_hashes (response, tenant, data, expires_at) VALUES (?, ?, ?, ?) ON CONFLICT (response) DO NOTHING"
+_INSERT = "INSERT INTO prompt_hashes (response, tenant, data, expires_at) VALUES (?, ?, ?, ?) "
+_INSERT += "ON CONFLICT (response) DO UPDATE SET data = excluded.data, expires_at = excluded.expires_at"
 _DELETE = "DELETE FROM prompt_hashes WHERE response IN (SELECT response FROM prompt_hashes WHERE expires_at < ? LIMIT {most})"
-
-
-class PromptHashes(Protocol):
-    """Keeps the hashes of prompts for a while."""
-
-    async def exchange(self, tenant: str, response_id: str, data: bytes, other_id: str | None) -> bytes | None:
-        """Keep the hashes of a response, and return those of another one of this tenant; None if there are none any more.
-        Raise `StoreUnavailable`."""
 
 
 @dataclass(eq=False)
@@ -38,10 +32,12 @@ class PromptHashTable:
 
     @transaction
     def exchange(self, sql: Sql, tenant: str, response_id: str, data: bytes, other_id: str | None) -> bytes | None:
-        """See `PromptHashes`. Deletes what has expired, too."""
+        """Keep the hashes of a response, if it has an id. Return those of another one of this tenant; None if there are none
+        any more. Delete what has expired, too. Raise `StoreUnavailable`."""
         now = self.clock()
-        sql.execute(_DELETE.format(most=_BATCH), (now,))
-        sql.execute(_INSERT, (response_id, tenant, data, now + LIFETIME))
+        if response_id:
+            sql.execute(_DELETE.format(most=_BATCH), (now,))
+            sql.execute(_INSERT, (response_id, tenant, data, now + LIFETIME))
         row = sql.execute(
             "SELECT data FROM prompt_hashes WHERE response = ? AND tenant = ? AND expires_at >= ?", (other_id, tenant, now)
         ).fetchone()
@@ -56,8 +52,11 @@ class PromptHashMemory:
         self._kept: TenantValues[tuple[float, bytes]] = TenantValues(_MOST, _MOST)
 
     async def exchange(self, tenant: str, response_id: str, data: bytes, other_id: str | None) -> bytes | None:
-        """See `PromptHashes`."""
+        """See `PromptHashTable`."""
         now = self._clock()
         other = self._kept.get(tenant, other_id or "")
         self._kept.put(tenant, response_id, (now + LIFETIME, data))
         return None if other is None or other[0] < now else other[1]
+
+
+PromptHashes: TypeAlias = PromptHashTable | PromptHashMemory

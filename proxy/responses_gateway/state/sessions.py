@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from responses_gateway.state.interfaces import Database, Sql, transaction
 
@@ -78,9 +78,5 @@ class SessionTable:
     def of_session(self, sql: Sql, session: str) -> list[tuple[bytes, list[bytes]]]:
         """Return the parts of a session: what is known of each, and its requests."""
         rows = sql.execute("SELECT part, data FROM session_parts WHERE session = ?", (session,)).fetchall()
-        return [(bytes(data), _requests(sql, part)) for part, data in rows]
-
-
-def _requests(sql: Sql, part: Any) -> list[bytes]:
-    statement = "SELECT data FROM session_requests WHERE part = ? ORDER BY number"
-    return [bytes(row[0]) for row in sql.execute(statement, (part,)).fetchall()]
+        statement = "SELECT data FROM session_requests WHERE part = ? ORDER BY number"
+        return [(bytes(data), [bytes(row[0]) for row in sql.execute(statement, (part,)).fetchall()]) for part, data in rows]

@@ -181,12 +181,9 @@ class TokenTreeTable:
     @transaction
     def page(self, sql: Sql, tree: Tree, after: str | None, limit: int) -> Page | None:
         """Return some calls of a tree; None where there is none of the id `after`."""
-        start = 0
-        if after is not None:
-            row = sql.execute("SELECT key FROM model_calls WHERE tree = ? AND id = ?", (tree.key, after)).fetchone()
-            if row is None:
-                return None
-            start = row[0]
+        start = 0 if after is None else _last_key(sql, tree.key, "id = ?", after)
+        if after is not None and not start:
+            return None
         keys = sql.execute(
             "SELECT key FROM model_calls WHERE tree = ? AND key > ? ORDER BY key LIMIT ?", (tree.key, start, limit + 1)
         ).fetchall()
@@ -195,10 +192,10 @@ class TokenTreeTable:
     @transaction
     def chain(self, sql: Sql, tree: Tree, last: str, after: str | None, limit: int) -> Page | None:
         """Return some of the calls that lead to one, from the first one on; None where there is no such call."""
-        row = sql.execute("SELECT key FROM model_calls WHERE tree = ? AND id = ?", (tree.key, last)).fetchone()
-        if row is None:
+        key = _last_key(sql, tree.key, "id = ?", last)
+        if not key:
             return None
-        path = _path_to(sql, row[0])
+        path = _path_to(sql, key)
         if after is not None:
             ids = [_row(sql, key)[1] for key in path]
             if after not in ids:
@@ -286,33 +283,21 @@ def _tree(sql: Sql, tenant: str, name: str) -> Tree | None:
 
 def _parent_of(sql: Sql, tree: int, parentage: Parentage) -> int:
     """Return the key of the call that another one continues; 0 if it begins something."""
-    if parentage.response is not None:
-        statement = "SELECT key FROM model_calls WHERE tree = ? AND id = ? ORDER BY key DESC LIMIT 1"
-        row = sql.execute(statement, (tree, parentage.response)).fetchone()
-        if row is not None:
-            return int(row[0])
-    linked = _linked(sql, tree, parentage.links)
-    if linked or parentage.thread is None:
-        return linked
+    key = 0 if parentage.response is None else _last_key(sql, tree, "id = ?", parentage.response)
+    linked = (_last_key(sql, tree, "prompt_digest = ? AND answer_digest = ?", *link) for link in parentage.links)
+    key = key or next(filter(None, linked), 0)
+    if key or parentage.thread is None:
+        return key
     # A thread whose history was rewritten goes on all the same: the calls of another kind in it stand beside it.
-    statement = (
-        "SELECT key FROM model_calls WHERE tree = ? AND thread = ? AND coalesce(kind, 'main') = coalesce(?, 'main') "
-        "ORDER BY key DESC LIMIT 1"
-    )
-    row = sql.execute(statement, (tree, parentage.thread, parentage.kind)).fetchone()
+    condition = "thread = ? AND coalesce(kind, 'main') = coalesce(?, 'main')"
+    return _last_key(sql, tree, condition, parentage.thread, parentage.kind)
+
+
+def _last_key(sql: Sql, tree: int, condition: str, *values: Any) -> int:
+    """Return the key of the last call of a tree that meets a condition; 0 without one."""
+    statement = f"SELECT key FROM model_calls WHERE tree = ? AND {condition} ORDER BY key DESC LIMIT 1"
+    row = sql.execute(statement, (tree, *values)).fetchone()
     return 0 if row is None else int(row[0])
-
-
-def _linked(sql: Sql, tree: int, links: Sequence[Link]) -> int:
-    """Return the key of the call that the first of these links continues that continues any; 0 without one."""
-    statement = (
-        "SELECT key FROM model_calls WHERE tree = ? AND prompt_digest = ? AND answer_digest = ? ORDER BY key DESC LIMIT 1"
-    )
-    for link in links:
-        row = sql.execute(statement, (tree, *link)).fetchone()
-        if row is not None:
-            return int(row[0])
-    return 0
 
 
 def _path_to(sql: Sql, key: int) -> list[int]:
@@ -425,7 +410,9 @@ def _kept(rebuilt: _Rebuilt, row: Any) -> KeptCall:
         _row(rebuilt._sql, parent)[1] if parent else None,
         kind,
         bytes(details),
-        CallTokens(prompt, None if sampled is None else _ids(sampled), None if log_probs is None else _log_probs(log_probs)),
+        CallTokens(
+            prompt, None if sampled is None else _ids(sampled), None if log_probs is None else array("d", bytes(log_probs))
+        ),
         unbroken=bool(before) and shared == len(before),
     )
 
@@ -445,12 +432,5 @@ def packed(ids: array[int]) -> bytes:
 
 def _ids(data: bytes) -> array[int]:
     data = bytes(data)
-    ids: array[int] = array(chr(data[0]))
-    ids.frombytes(data[1:])
+    ids: array[int] = array(chr(data[0]), data[1:])
     return ids if ids.typecode == "q" else array("q", ids)
-
-
-def _log_probs(data: bytes) -> array[float]:
-    numbers = array("d")
-    numbers.frombytes(bytes(data))
-    return numbers

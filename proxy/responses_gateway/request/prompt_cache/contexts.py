@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from responses_gateway.request.prompt_cache.context import Answer, CachedContext, Turn
@@ -65,14 +66,16 @@ class Contexts:
         self._trees.put(asking.tenant, asking.session, tree, size)
         return explanation
 
-    def know(self, asking: Asking) -> bool:
-        """Tell whether there is anything of a session."""
-        return self._trees.get(asking.tenant, asking.session) is not None
+    def of(self, asking: Asking) -> Sequence[CachedContext]:
+        """Return what is kept of a thread."""
+        tree = self._trees.get(asking.tenant, asking.session)
+        return () if tree is None else tree.get(asking.thread, ())
 
-    def begin(self, asking: Asking, context: CachedContext) -> None:
+    def begin(self, asking: Asking, contexts: list[CachedContext]) -> None:
         """Take what a thread begins with."""
-        tree: _Tree = OrderedDict({asking.thread: [context]})
-        self._trees.put(asking.tenant, asking.session, tree, _size([context]))
+        tree = self._trees.get(asking.tenant, asking.session) or OrderedDict()
+        tree[asking.thread] = contexts
+        self._trees.put(asking.tenant, asking.session, tree, sum(map(_size, tree.values())))
 
     def forget(self, tenant: str, session: str) -> None:
         """Forget a session that has ended."""

@@ -48,11 +48,8 @@ def _server(responses: Responses, tenant: str, response_id: str) -> str | None:
 
 def _last_answer(prompt: Prompt) -> int | None:
     """Return the place of the last message of the model."""
-    for place in range(prompt.checksums.count - 1, -1, -1):
-        message = prompt.message(place)
-        if message is not None and message.role == "assistant":
-            return place
-    return None
+    messages = ((place, prompt.message(place)) for place in reversed(range(prompt.checksums.count)))
+    return next((place for place, message in messages if message is not None and message.role == "assistant"), None)
 
 
 def _earlier(checksums: PromptPrint, response: Mapping[str, Any], prepared: PreparedRequest, count: int) -> PromptPrint:

@@ -136,9 +136,9 @@ def _result(difference: Divergence | None, usage: Usage | None) -> Mapping[str, 
 
 async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     store = core.responses.store
-    hashes = PromptHashMemory() if store is None else PromptHashTable(store.database)
+    table = None if store is None else PromptHashTable(store.database)
     pool = core.responses.pool
-    comparisons = Comparisons(hashes, store, lambda: pool.chooses)
+    comparisons = Comparisons(table or PromptHashMemory(), store, lambda: pool.chooses)
 
     async def with_diagnostics(prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
         """Have the response tell how its prompt compares with an earlier one, if the request asks for that."""
@@ -149,7 +149,9 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
 
     sizes = BlockSizes(pool)
     stack.push_async_callback(sizes.close)
-    return Opened(steps=[with_diagnostics], session_notes=[CacheTurns(core.metrics, core.responses, sizes).explained])
+    turns = CacheTurns(core.metrics, core.responses, sizes, table)
+    stack.push_async_callback(turns.close)
+    return Opened(steps=[with_diagnostics], session_steps=[turns.begun], session_notes=[turns.explained])
 
 
 CACHE_DIAGNOSTICS = Feature("cache_diagnostics", None, _open, [LOST])

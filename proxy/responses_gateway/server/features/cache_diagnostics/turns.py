@@ -15,9 +15,12 @@ from responses_gateway.request.prompt_cache.explanation import Report
 from responses_gateway.request.prompt_cache.prompt_print import text_checksum
 from responses_gateway.request.who_asks.asker import Kind
 from responses_gateway.server.features.cache_diagnostics.chain_starts import chain_start
+from responses_gateway.server.features.cache_diagnostics.stored_contexts import StoredContexts
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.responses import Responses
+from responses_gateway.settings import Settings
+from responses_gateway.state.prompt_hashes import PromptHashTable
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.instruments import Counter
 from responses_gateway.telemetry.metrics import Metrics
@@ -38,13 +41,25 @@ _LONGEST_ANSWER = 1024 * 1024
 
 
 class CacheTurns:
-    """Explains the turns of sessions when they have ended."""
+    """Explains the turns of sessions when they have ended; with a `table`, also those whose earlier turns others have had."""
 
-    def __init__(self, metrics: Metrics, responses: Responses, sizes: BlockSizes) -> None:
+    def __init__(self, metrics: Metrics, responses: Responses, sizes: BlockSizes, table: PromptHashTable | None) -> None:
         self._metrics = metrics
         self._responses = responses
         self._sizes = sizes
         self._contexts = Contexts()
+        self._stored = None if table is None else StoredContexts(table, self._contexts)
+
+    async def begun(self, prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
+        """Have earlier turns of a thread read, while the backend answers."""
+        if self._stored is not None:
+            self._stored.read(_asking(prepared))
+        return prepared
+
+    async def close(self) -> None:
+        """Wait until all is written."""
+        if self._stored is not None:
+            await self._stored.close()
 
     def explained(self, prepared: PreparedRequest, translator: Translator, facts: RequestFacts) -> Mapping[str, Any]:
         """Return the fields of the log for a turn; none without a session, or where the server has counted nothing."""
@@ -55,18 +70,19 @@ class CacheTurns:
             return _NOTHING
         if prepared.compaction is not None:
             return _NOTHING  # because what was sent behind the summary is not this request
-        row = f"{asker.thread}\n{asker.kind}" if asker.kind in _APART else asker.thread or asker.session
-        asking = Asking(prepared.caller.tenant, asker.session, row)
+        asking = _asking(prepared)
         report = Report(f"{facts.backend}\n{facts.pod or ''}", used.input, used.cached)
         # What asks the model to go on is in no later request, so that nothing behind it is where it was.
         last = next((turn for turn in turns if turn.continued), turns[-1]).used or used
         said = _answer(prepared, translator, used, last)
-        prompt = prepared.call.prompt(checksum=hash)
-        if prepared.context.first is not None and not self._contexts.know(asking):
+        prompt = prepared.call.prompt(checksum=hash if self._stored is None else self._stored.checksum)
+        if prepared.context.first is not None and not self._contexts.of(asking):
             start = chain_start(self._responses, prepared, prompt)
             if start is not None:
-                self._contexts.begin(asking, start)
+                self._contexts.begin(asking, [start])
         explanation = self._contexts.turn(asking, prompt, report, said, self._sizes.of(facts.backend))
+        if self._stored is not None:
+            self._stored.write(asking)
         if explanation.cause == "evicted":
             self._sizes.ask(facts.backend)  # because it may have been started again, in another way
         if asker.final:
@@ -81,6 +97,14 @@ class CacheTurns:
             "cache_possible": explanation.possible,
             "cache_item": explanation.item or None,
         }
+
+
+def _asking(prepared: PreparedRequest) -> Asking:
+    """Return who asks, whose session is named."""
+    asker = prepared.caller.asker
+    session = asker.session or ""
+    row = f"{asker.thread}\n{asker.kind}" if asker.kind in _APART else asker.thread or session
+    return Asking(prepared.caller.tenant, session, row)
 
 
 def _answer(prepared: PreparedRequest, translator: Translator, first: Usage, last: Usage) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -29,7 +29,6 @@ _AROUND_REWARD = 1024
 _JSON = "application/json"
 _LINES = "application/jsonl"
 
-Form: TypeAlias = Literal["json", "jsonl"]
 _N = TypeVar("_N", int, float)
 
 
@@ -114,7 +113,7 @@ class Rollouts:
         return web.Response(body=body, content_type=_LINES if form == "jsonl" else _JSON)
 
 
-def _written(page: Page, about: Mapping[str, Any], form: Form, *, chained: bool) -> bytes:
+def _written(page: Page, about: Mapping[str, Any], form: str, *, chained: bool) -> bytes:
     """Return the body of an answer."""
     encode = msgspec.json.Encoder().encode
     if form == "jsonl":
@@ -155,17 +154,15 @@ def _tree_name(rollout: str) -> str:
     return f"rollout:{rollout}"
 
 
-def _form(request: web.Request) -> Form:
+def _form(request: web.Request) -> str:
     """Return the form of the answer: as the query says, or else the header. Raise `ApiError` 400."""
     form = request.query.get("format")
     if form is None:
         accepted = request.headers.get("Accept", "")
         return "jsonl" if "jsonl" in accepted or "ndjson" in accepted else "json"
-    if form == "json":
-        return "json"
-    if form == "jsonl":
-        return "jsonl"
-    raise invalid_request("Invalid value for 'format': 'json' or 'jsonl' is expected.", "format", "invalid_value")
+    if form not in ("json", "jsonl"):
+        raise invalid_request("Invalid value for 'format': 'json' or 'jsonl' is expected.", "format", "invalid_value")
+    return form
 
 
 def _limit(request: web.Request) -> int:

@@ -16,6 +16,7 @@ import msgspec
 
 from responses_gateway.backend.policies.session_hints import SessionHints, unique_id
 from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.transport.client import Backend
 from responses_gateway.request.who_asks.asker import Asker
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
@@ -69,7 +70,8 @@ class Threads:
         route = prepared.call.route
         route = msgspec.structs.replace(route, hints=_hints(tenant, asker.session, asker))
         if asker.source.get("session") not in _BY_HASH:
-            places = (self._places.get(tenant, name) for name in _names(asker))
+            names = (asker.thread, asker.parent, asker.session)  # its own, that which began it, the root of its session
+            places = (self._places.get(tenant, name) for name in names if name is not None)
             near = next((place.backend for place in places if place is not None), "")
             weak = not route.affinity or route.affinity.startswith("chain:")
             affinity = f"session:{unique_id(tenant, asker.session)}" if weak else route.affinity
@@ -100,22 +102,17 @@ class Threads:
     def _end(self, place: _Place) -> None:
         member = self._pool.members.by_name.get(place.backend)
         if member is not None and member.spec.session_hints == "sglang":
-            task = asyncio.create_task(self._close(place))
+            task = asyncio.create_task(self._close(member.backend, place))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    async def _close(self, place: _Place) -> None:
+    async def _close(self, backend: Backend, place: _Place) -> None:
         """Tell a server that a thread has ended. That it does not know it, or cannot be reached, does no harm."""
-        member = self._pool.members.by_name.get(place.backend)
-        if member is None:
-            return
         body = msgspec.json.encode({"session_id": place.id})
         headers = [("Content-Type", "application/json")]
         try:
             async with asyncio.timeout(_PATIENCE), self._turns:
-                answer = await member.backend.request(
-                    "POST", "close_session", below=member.backend.root, body=body, headers=headers
-                )
+                answer = await backend.request("POST", "close_session", below=backend.root, body=body, headers=headers)
                 answer.release()
         except (ApiError, TimeoutError) as error:
             logs.logger().debug("session not closed", extra=logs.fields(backend=place.backend, error=type(error).__name__))
@@ -130,11 +127,6 @@ class Threads:
         """Look no more, and wait until servers were told of what has ended."""
         looking.cancel()
         await asyncio.gather(looking, *self._closing, return_exceptions=True)
-
-
-def _names(asker: Asker) -> list[str]:
-    """Return the threads near which a request is to be answered: its own, that which began it, the root of its session."""
-    return [name for name in (asker.thread, asker.parent, asker.session) if name is not None]
 
 
 def _hints(tenant: str, session: str, asker: Asker) -> SessionHints:

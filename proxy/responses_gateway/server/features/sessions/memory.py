@@ -17,7 +17,7 @@ from responses_gateway.server.features.sessions.agent_requests import (
     spawned_by,
     stored_request,
 )
-from responses_gateway.server.features.sessions.parts import SessionPart, begin, summary
+from responses_gateway.server.features.sessions.parts import SessionPart, begin
 from responses_gateway.server.features.sessions.table import RememberedSessions
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
@@ -163,7 +163,7 @@ def _row(part: SessionPart) -> PartRow:
         part.id,
         part.owner.tenant,
         part.last,
-        msgspec.msgpack.encode(summary(part)),
+        msgspec.msgpack.encode(msgspec.structs.replace(part, kept=[])),
         [(number, msgspec.msgpack.encode(request)) for number, request in numbered if number > part.written],
         oldest,
         None if part.first is None else part.first.response_id,

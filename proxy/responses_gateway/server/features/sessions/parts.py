@@ -127,11 +127,6 @@ def _count(part: SessionPart, request: AgentRequest) -> None:
     part.tools += request.tools or 0.0
 
 
-def summary(part: SessionPart) -> SessionPart:
-    """Return a session without its requests."""
-    return msgspec.structs.replace(part, kept=[])
-
-
 def outline(part: SessionPart) -> SessionPart:
     """Return what its row is made of: of its threads only the names."""
     return msgspec.structs.replace(part, kept=[], threads=dict.fromkeys(part.threads, _UNTOLD))

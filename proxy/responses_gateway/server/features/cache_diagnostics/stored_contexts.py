@@ -1,0 +1,71 @@
+"""What servers have read of the threads of sessions, in the store: for other processes, and for this one after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from zlib import crc32
+
+import msgspec
+
+from responses_gateway.request.prompt_cache.context import CachedContext
+from responses_gateway.request.prompt_cache.contexts import Asking, Contexts
+from responses_gateway.request.who_asks import session_id
+from responses_gateway.state import StoreUnavailable
+from responses_gateway.state.prompt_hashes import PromptHashTable
+
+# Bytes of a thread that are written, because that is done for each turn.
+_LARGEST = 64 * 1024
+# Threads that are read or written at once: those that wait for a store that is away.
+MOST_AT_ONCE = 1_000
+# Messages whose checksums are known.
+_MOST_MESSAGES = 100_000
+
+
+class StoredContexts:
+    """Reads and writes threads beside the requests: none waits for the store."""
+
+    def __init__(self, table: PromptHashTable, contexts: Contexts) -> None:
+        self._table = table
+        self._contexts = contexts
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._checksums: dict[int, int] = {}  # by hash, which an object has only once
+
+    def checksum(self, message: bytes) -> int:
+        """Return a checksum that all processes compute alike."""
+        key = hash(message)
+        known = self._checksums.get(key)
+        if known is None:
+            if len(self._checksums) >= _MOST_MESSAGES:
+                self._checksums.clear()
+            known = self._checksums[key] = crc32(message)
+        return known
+
+    def read(self, asking: Asking) -> None:
+        """Begin to read a thread, if nothing is known of it here."""
+        if not self._contexts.of(asking):
+            self._begin(asking, b"")
+
+    def write(self, asking: Asking) -> None:
+        """Begin to write a thread, in which a turn has ended. What the store does not take is lost."""
+        data = msgspec.msgpack.encode(self._contexts.of(asking))
+        if len(data) <= _LARGEST:
+            self._begin(asking, data)
+
+    async def close(self) -> None:
+        """Wait until what was begun is done."""
+        await asyncio.gather(*self._tasks)
+
+    def _begin(self, asking: Asking, data: bytes) -> None:
+        if len(self._tasks) < MOST_AT_ONCE:
+            task = asyncio.create_task(self._exchange(asking, data), name="earlier turns")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _exchange(self, asking: Asking, data: bytes) -> None:
+        """Write what is known of a thread; read it if that is nothing."""
+        name = session_id(asking.tenant, f"{asking.session}\n{asking.thread}")
+        with suppress(StoreUnavailable, msgspec.MsgspecError):  # `Background` logs outages; another version wrote other data
+            kept = await self._table.exchange(asking.tenant, name if data else "", data, name)
+            if kept and not self._contexts.of(asking):  # the turn has not ended yet
+                self._contexts.begin(asking, msgspec.msgpack.decode(kept, type=list[CachedContext]))

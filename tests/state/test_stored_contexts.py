@@ -1,0 +1,159 @@
+"""What a session lost of its prefix cache where its earlier turns were in another process: through the front door."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from responses_gateway.server.features.cache_diagnostics import stored_contexts
+from responses_gateway.simulator import CACHE, CacheModel, SimulatorOptions, create_app, serving
+from responses_gateway.state.prompt_hashes import PromptHashTable
+from tests.log_lines import log_lines
+from tests.request.builders import function, user
+from tests.server.features.test_cache_turns import INSTRUCTIONS, Client, caused, clients, lost
+from tests.server.running_gateway import gateway, post, run
+from tests.waiting import until
+
+
+async def settled() -> None:
+    """Wait until what is read of earlier turns, or written, is done."""
+    await asyncio.gather(*[task for task in asyncio.all_tasks() if task.get_name() == "earlier turns"])
+
+
+def patient_server() -> web.Application:
+    """Return a server that answers when what a gateway has to know of earlier turns is read, as one with a real model does."""
+
+    @web.middleware
+    async def answer(request: web.Request, handler: Any) -> Any:
+        await settled()
+        return await handler(request)
+
+    app = create_app(SimulatorOptions(cache=CacheModel()))
+    app.middlewares.append(answer)
+    return app
+
+
+@asynccontextmanager
+async def at_processes(number: int, path: Path, *apps: web.Application) -> AsyncIterator[list[Client]]:
+    """Yield the same client at several gateways with one store, before these servers."""
+    async with AsyncExitStack() as stack:
+        lines = stack.enter_context(log_lines())
+        urls = [await stack.enter_async_context(serving(app)) for app in apps]
+        history: list[Any] = []
+        found = []
+        for _ in range(number):
+            served = await stack.enter_async_context(gateway(*urls, access_log=True, store=str(path)))
+            stack.push_async_callback(served.parts.pool.close)  # its idle connections count as tasks
+            found.append(Client(served, lines, items=history))
+        yield found
+
+
+QUESTION = "scenario: plain " + "and so on " * 40
+
+
+@pytest.mark.parametrize("change", ["", "evicted", "tools_changed", "instructions_changed", "input_changed"])
+@pytest.mark.parametrize("instructions", [INSTRUCTIONS, "Be brief. " * 9])
+def test_after_a_restart_a_session_goes_on_with_the_right_cause(tmp_path: Path, change: str, instructions: str) -> None:
+    async def test() -> None:
+        app = patient_server()
+        items: list[Any] = []
+        with log_lines() as lines:
+            async with serving(app) as url:
+                for number in range(4):
+                    async with gateway(url, access_log=True, store=str(tmp_path / "store.db")) as served:
+                        client = Client(served, lines, items=items, instructions=instructions)
+                        if number == 3:
+                            make(change, client, app)
+                        line = await client.turn(user(f"{QUESTION} {number}"))
+                    if number < 3:
+                        assert caused(line) == (None if number else "first", 0), line
+        assert caused(line) == ((change, lost(line)) if change else (None, 0)), line
+
+    run(test())
+
+
+def make(change: str, client: Client, app: web.Application) -> None:
+    if change == "evicted":
+        app[CACHE].clear()
+    elif change == "tools_changed":
+        client.tools = [function("another")]
+    elif change == "instructions_changed":
+        client.instructions += " And truly."
+    elif change == "input_changed":
+        client.items[2] = user("scenario: plain, edited " + "and so on " * 30)
+
+
+def test_turns_that_several_processes_have_one_after_the_other_lose_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with at_processes(3, tmp_path / "store.db", patient_server()) as found:
+            causes = []
+            for number in range(6):
+                causes.append(caused(await found[number % 3].turn(user(f"{QUESTION} {number}"))))
+                await settled()
+            assert causes == [("first", 0), *[(None, 0)] * 5]
+
+    run(test())
+
+
+def test_another_backend_is_named_by_another_process(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with at_processes(2, tmp_path / "store.db", patient_server(), patient_server()) as (one, other):
+            line = await one.turn(user(QUESTION))
+            await settled()
+            other.served.parts.pool.members.by_name[line["backend"]].draining = True
+            line = await other.turn(user(QUESTION))
+            assert caused(line) == ("other_backend", lost(line))
+
+    run(test())
+
+
+def test_the_store_is_asked_only_for_threads_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not at all for requests of no session."""
+    asked: list[str | None] = []
+    exchange = PromptHashTable.exchange
+
+    async def noted(table: PromptHashTable, tenant: str, name: str, data: bytes, other: str | None) -> bytes | None:
+        if not name:
+            asked.append(other)
+        return await exchange(table, tenant, name, data, other)
+
+    monkeypatch.setattr(PromptHashTable, "exchange", noted)
+
+    async def test() -> None:
+        async with clients(patient_server(), store="memory") as new:
+            for session in ("s1", "s2"):
+                client = new(session=session)
+                for number in range(3):
+                    await client.turn(user(f"scenario: plain {number}"))
+            await post(client.served)
+            assert len(asked) == len(set(asked)) == 2
+
+    run(test())
+
+
+def test_no_turn_waits_for_a_store_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_store: None) -> None:
+    monkeypatch.setattr(stored_contexts, "MOST_AT_ONCE", 3)
+
+    async def test() -> None:
+        path = tmp_path / "store.db"
+        async with clients(create_app(SimulatorOptions(cache=CacheModel())), store=str(path)) as new:
+            other = sqlite3.connect(path, isolation_level=None)
+            other.execute("BEGIN EXCLUSIVE")
+            for number in range(8):
+                client = new(session=f"s{number}")
+                assert caused(await client.turn(user(QUESTION))) == ("first", 0)
+                assert caused(await client.turn(user(QUESTION))) == (None, 0)
+            waiting = [task for task in asyncio.all_tasks() if task.get_name() == "earlier turns"]
+            assert 0 < len(waiting) <= 6
+            other.execute("ROLLBACK")
+            other.close()
+            await until(lambda: all(task.done() for task in waiting), "the store is back")
+
+    run(test())
