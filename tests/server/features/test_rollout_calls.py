@@ -14,7 +14,7 @@ from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.token_trees import TokenTreeTable
 from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
 from tests.server.fleet_of_simulators import WEATHER, fleet
-from tests.server.running_gateway import Served, run, simulated
+from tests.server.running_gateway import Served, ask, run, simulated
 
 
 async def calls_of(served: Served, name: str, **fields: Any) -> list[dict[str, Any]]:
@@ -121,6 +121,38 @@ def test_a_prompt_that_does_not_extend_the_call_before_has_a_reason(dialect: str
             # Without a name, and with nothing of the model in its messages, a prompt continues nothing.
             assert call["parent"] == (None if silent and stateless else earlier["id"])
             assert call["reason"] == ("history_differs" if silent and not stateless else None)
+
+    run(test())
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
+def test_a_call_whose_arguments_claude_code_keeps_as_unparsed_input_is_continued_by_ids(dialect: str) -> None:
+    tool = {"name": WEATHER["name"], "input_schema": WEATHER["parameters"]}
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "scenario: broken_arguments"}]
+    body = {"model": "simulator", "max_tokens": 500, "tools": [tool], "messages": messages}
+
+    async def test() -> None:
+        async with fleet(dialect, store="memory") as served:
+            headers = {"X-Rollout-Id": "ep1", "X-Token-True": "1"}
+            for _ in range(3):
+                answer = await ask(served, "POST", "/v1/messages", json=body, headers=headers)
+                assert answer.status == 200, answer.body
+                content = answer.json["content"]
+                [called] = [block for block in content if block["type"] == "tool_use"]
+                assert "__unparsedToolInput" in called["input"]
+                failed = {
+                    "type": "tool_result",
+                    "tool_use_id": called["id"],
+                    "content": "InputValidationError",
+                    "is_error": True,
+                }
+                again = {"type": "text", "text": "scenario: broken_arguments"}
+                messages.extend([{"role": "assistant", "content": content}, {"role": "user", "content": [failed, again]}])
+            calls = (await ask(served, "GET", "/rollouts/ep1")).json["calls"]
+        assert [(call["reason"], call.get("token_true")) for call in calls] == [(None, None), *[(None, True)] * 2]
+        for earlier, call in pairwise(calls):
+            known = earlier["prompt_token_ids"] + earlier["generation_token_ids"]
+            assert (call["parent"], call["prompt_token_ids"][: len(known)]) == (earlier["id"], known)
 
     run(test())
 

@@ -18,7 +18,6 @@ Reason: TypeAlias = Literal["no_token_ids", "no_prompt_token_ids", "incomplete_t
 WITHOUT_TOKENS: frozenset[str] = frozenset({"no_token_ids", "no_prompt_token_ids", "incomplete_token_ids", "broke_off"})
 # Names the backend that is being asked.
 Backend: TypeAlias = Callable[[], str | None]
-_LIST = b"["
 
 
 class SampledTokens(NamedTuple):
@@ -94,7 +93,7 @@ class SampledCall:
         choice = choices[0]
         if not self._prompt:
             prompt = bytes(chunk.prompt_token_ids or choice.prompt_token_ids)
-            if prompt[:1] == _LIST:  # not null
+            if prompt[:1] == b"[":  # not null
                 self._prompt = prompt
         if choice.sglext:
             self._take_sglext(choice.sglext)
@@ -132,10 +131,8 @@ class SampledCall:
 
     def _take_sglext(self, raw: msgspec.Raw) -> None:
         try:
-            told = msgspec.json.decode(raw, type=_Sglext | None)
+            told = msgspec.json.decode(raw, type=_Sglext | None) or _Sglext()
         except msgspec.DecodeError:
-            return
-        if told is None:
             return
         if told.input_ids is not None:
             self._prompt = msgspec.json.encode(told.input_ids)

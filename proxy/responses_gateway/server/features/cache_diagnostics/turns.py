@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -120,9 +120,5 @@ def _answer(prepared: PreparedRequest, translator: Translator, first: Usage, las
         return Answer(tokens, thought)
     items = [msgspec.json.decode(item) for item in output]
     spoken = [item for item in items if item["type"] != "reasoning"]
-    texts = [part.get("text", "") for item in spoken for part in _parts(item)]
+    texts = [part.get("text", "") for item in spoken if item["type"] == "message" for part in item["content"]]
     return Answer(tokens, thought, text_checksum("".join(texts)), sum(item["type"] != "message" for item in spoken))
-
-
-def _parts(item: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    return item["content"] if item["type"] == "message" else ()
