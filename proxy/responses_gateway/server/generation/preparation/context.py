@@ -69,15 +69,17 @@ def asking(request: ResponsesRequest, caller: Caller, reading: Reading | None) -
         told = reading.told
         return NOBODY if not told["metadata"] and NAMES.isdisjoint(map(str.lower, headers)) else asker_of(headers, told)
     extra = request.model_extra
+    nvext = None if not extra else extra.get("nvext")
+    says_so = request.client_metadata or request.prompt_cache_key or request.generate is False or nvext
+    if not says_so and NAMES.isdisjoint(map(str.lower, headers)):
+        return NOBODY
     body = {
         "client_metadata": request.client_metadata,
         "prompt_cache_key": request.prompt_cache_key,
         "generate": request.generate,
-        "nvext": None if not extra else extra.get("nvext"),
+        "nvext": nvext,
     }
-    if not (request.client_metadata or request.prompt_cache_key or request.generate is False or body["nvext"]):
-        if NAMES.isdisjoint(map(str.lower, headers)):
-            return NOBODY
+    if not says_so:
         body |= {"input": request.input, "tools": request.tools}
     return asker_of(headers, body, handshake=caller.over_websocket)
 
@@ -145,11 +147,9 @@ class History(NamedTuple):
     first: Stored | None = None
 
 
-async def find_context(store: Store | None, tenant: str, request: ResponsesRequest) -> Context:
+async def find_context(store: Store, tenant: str, request: ResponsesRequest) -> Context:
     """Look up what the request names, and the results of earlier hosted calls. Raise `ApiError` for what does not exist, or
     belongs to another tenant."""
-    if store is None:
-        return Context(request)
     place = 0
     conversation = None
     tokens = None

@@ -48,7 +48,7 @@ async def find_ground(
     elif store is not None and scope.kept is not None:
         context = await context_at(store, scope.caller.tenant, request, scope.kept.history)
     elif context is None:
-        context = await find_context(store, scope.caller.tenant, request)
+        context = Context(request) if store is None else await find_context(store, scope.caller.tenant, request)
     caller = scope.caller
     if context.session is not None and caller.asker.session is None:
         asker = with_session(caller.asker, context.session, "previous_response_id")
