@@ -253,6 +253,19 @@ def test_what_a_relayed_request_does_wrong_is_answered_by_its_backend() -> None:
     run(test())
 
 
+def test_a_refusal_of_a_relayed_request_that_breaks_off_is_not_begun() -> None:
+    async def play(connection: Connection) -> None:
+        connection.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 100\r\n\r\n{")
+        connection.reset()
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, retries=0) as served:
+            answer = await ask(served, "POST", "/v1/chat/completions", json={"model": "m", "messages": []})
+            assert "broke off" in assert_error(answer, 502, "server_error")
+
+    run(test())
+
+
 @pytest.mark.parametrize("make", ["vllm", "sglang", "llamacpp", "ollama", "openai"])
 def test_every_wording_of_a_context_overflow(make: str) -> None:
     """Answer 400 with this code, which makes a client compact its history instead of trying again."""

@@ -21,7 +21,7 @@ from multidict import CIMultiDict
 from responses_gateway.backend.policies.session_hints import unique_id
 from responses_gateway.backend.pool import ANY, Pool
 from responses_gateway.backend.served_models import Route
-from responses_gateway.bounded_body import read_at_most
+from responses_gateway.backend.transport.aiohttp_internals import whole_refusal
 from responses_gateway.request.rollouts.names import divided
 from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of
 from responses_gateway.server.access.api_keys import Needs, check_model, needs, tenant_of
@@ -85,8 +85,6 @@ _SMALL = 256 * 1024
 # The one endpoint that every backend has, and how a server answers that has it elsewhere.
 _CHAT = ("POST", "chat/completions")
 _OTHER_PATH = frozenset({404, 405})
-# Bytes of such an answer that are read to see what it is about.
-_READ_OF_REFUSAL = 64 * 1024
 # Characters of a path that the window shows, because clients make them up.
 _LONGEST_PATH = 80
 _BROKEN = "The backend's answer broke off."
@@ -145,9 +143,9 @@ class Passthrough:
                 facts.times.first = asyncio.get_running_loop().time()
                 meter = UsageMeter(is_stream=answer.content_type == "text/event-stream")
                 relaying[facts] = lambda: meter.usage
-                begin = await self._refusal(answer) if (request.method, path) == _CHAT else b""
+                await self._check_refusal((request.method, path), answer)
                 count = partial(self._count, facts, answer.status, meter)
-                return await _pass_back(request, answer, begin, reservation, meter, count)
+                return await _pass_back(request, answer, reservation, meter, count)
         except ApiError as error:
             raise _cause(request, error) from None
         finally:
@@ -161,20 +159,17 @@ class Passthrough:
             headers.popall("Accept-Encoding", None)  # tokens cannot be counted in a compressed answer
         return headers
 
-    async def _refusal(self, answer: aiohttp.ClientResponse) -> bytes:
-        """Return what was read of an answer to see whether the URL of the backend is wrong. Raise `ApiError` 502 if so: no
-        client can do anything about it."""
-        if answer.status not in _OTHER_PATH or "Content-Encoding" in answer.headers:
-            return b""
-        try:
-            begin = await read_at_most(answer.content, _READ_OF_REFUSAL)
-        except aiohttp.ClientError:
-            raise server_error(_BROKEN) from None
-        error = chat_refused(answer.status, begin)
-        if error.final and len(begin) < _READ_OF_REFUSAL:  # else the reason is in what was not read
+    async def _check_refusal(self, endpoint: tuple[str, str], answer: aiohttp.ClientResponse) -> None:
+        """Raise `ApiError` 502 if the URL of the backend is wrong: no client can do anything about it."""
+        if endpoint != _CHAT or answer.status not in _OTHER_PATH:
+            return
+        body = await whole_refusal(answer)
+        if answer.content.exception() is not None:
+            raise server_error(_BROKEN)
+        error = chat_refused(answer.status, body)
+        if error.final and (body or answer.content.at_eof()):  # else the reason is in what was not looked at
             self._reports.metrics.counted[BACKEND_ERRORS, (error.type,)] += 1
             raise error.copy()
-        return begin
 
     def _facts(self, request: web.Request, asker: Asker, model: str, began: float) -> RequestFacts:
         """Return what is known of a request that is about to be sent; `model` is empty where the request was not read."""
@@ -238,13 +233,11 @@ class Passthrough:
 async def _pass_back(
     request: web.Request,
     answer: aiohttp.ClientResponse,
-    begin: bytes,
     reservation: LimitReservation | None,
     meter: UsageMeter,
     count: Callable[[Ending], None],
 ) -> web.StreamResponse:
-    """Send a backend's answer, of which `begin` is read, to the client as it comes; charge and `count` its tokens. Raise
-    `ApiError` if it breaks off."""
+    """Send a backend's answer to the client as it comes; charge and `count` its tokens. Raise `ApiError` if it breaks off."""
     response = web.StreamResponse(status=answer.status)
     for name, value in answer.headers.items():
         if name.lower() in _PASSED_BACK:
@@ -253,8 +246,6 @@ async def _pass_back(
     readable = "Content-Encoding" not in answer.headers
     ending: Ending = "client_left"  # whatever else ends it below
     try:
-        if begin:
-            await response.write(begin)
         async for data in answer.content.iter_any():
             if readable:
                 meter.feed(data)
