@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -101,6 +101,25 @@ async def open_site(site: Website) -> AsyncIterator[None]:
         yield
     finally:
         await runner.cleanup()
+
+
+class SearchedWeb(NamedTuple):
+    """A page, an engine that finds it, and the settings of a gateway that uses both."""
+
+    site: Website
+    engine: SearchEngine
+    settings: dict[str, Any]
+
+
+@asynccontextmanager
+async def searched_web() -> AsyncIterator[SearchedWeb]:
+    """Serve a page and a search that finds it."""
+    site = Website()
+    engine = SearchEngine()
+    async with open_site(site), open_site(engine):
+        site.page("/tower", ARTICLE)
+        engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
+        yield SearchedWeb(site, engine, {"web_search_url": engine.url, "web_fetch_private_hosts": [site.host]})
 
 
 async def never() -> None:

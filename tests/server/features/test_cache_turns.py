@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,6 +69,18 @@ def server(**model: Any) -> web.Application:
     return create_app(SimulatorOptions(cache=CacheModel(**model)))
 
 
+def telling(told: Mapping[str, str]) -> web.Application:
+    """Return a server that tells of itself what is given, by path."""
+
+    @web.middleware
+    async def tell(request: web.Request, handler: Any) -> Any:
+        return web.Response(text=told[request.path]) if request.path in told else await handler(request)
+
+    app = server()
+    app.middlewares.append(tell)
+    return app
+
+
 def test_fifty_turns_of_a_loop_lose_nothing() -> None:
     async def test() -> None:
         async with clients(server()) as new:
@@ -101,13 +113,8 @@ CONFIG = '# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{mamba_bloc
 def test_what_is_lost_is_counted_in_the_blocks_of_the_server(path: str, told: str, block: int) -> None:
     """The server is asked beside the first turn; one that tells nonsense has blocks of 16."""
 
-    @web.middleware
-    async def telling(request: web.Request, handler: Any) -> Any:
-        return web.Response(text=told) if request.path == path else await handler(request)
-
     async def test() -> None:
-        app = server()
-        app.middlewares.append(telling)
+        app = telling({path: told})
         async with clients(app) as new:
             client = new()
             await client.turn(user("scenario: plain"))
@@ -124,13 +131,8 @@ def test_a_server_that_was_started_again_is_asked_again(monkeypatch: pytest.Monk
     monkeypatch.setattr(block_sizes, "LEAST_INTERVAL", 0)
     told = {"/metrics": CONFIG % 64}
 
-    @web.middleware
-    async def telling(request: web.Request, handler: Any) -> Any:
-        return web.Response(text=told[request.path]) if request.path in told else await handler(request)
-
     async def test() -> None:
-        app = server()
-        app.middlewares.append(telling)
+        app = telling(told)
         async with clients(app) as new:
             client = new()
             await client.turn(user("scenario: plain"))

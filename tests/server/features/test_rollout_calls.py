@@ -12,7 +12,7 @@ import pytest
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, answer
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.token_trees import TokenTreeTable
-from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
+from tests.hosted.websites import searched_web
 from tests.server.fleet_of_simulators import WEATHER, fleet
 from tests.server.running_gateway import Served, ask, run, simulated
 
@@ -50,15 +50,9 @@ def test_what_another_backend_continued_is_one_call_with_all_ids(dialect: str) -
 
 def test_each_turn_with_hosted_tools_is_a_call() -> None:
     async def test() -> None:
-        site = Website()
-        engine = SearchEngine()
-        async with open_site(site), open_site(engine):
-            site.page("/tower", ARTICLE)
-            engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
-            settings = {"web_search_url": engine.url, "web_fetch_private_hosts": [site.host]}
-            async with fleet("vllm", **settings) as served:
-                question = "scenario: research How high is the tower?"
-                calls = await calls_of(served, "ep1", input=question, tools=[{"type": "web_search"}])
+        async with searched_web() as searched, fleet("vllm", **searched.settings) as served:
+            question = "scenario: research How high is the tower?"
+            calls = await calls_of(served, "ep1", input=question, tools=[{"type": "web_search"}])
         assert len(calls) == 3
         assert len({call["response_id"] for call in calls}) == 1
         assert [call["id"] for call in calls][-1] == calls[0]["response_id"]

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from responses_gateway.simulator import RECEIVED, create_app, serving
-from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
+from tests.hosted.websites import searched_web
 from tests.server.fleet_of_simulators import WEATHER, fleet
 from tests.server.hosted.model import Model, model
 from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run, simulated
@@ -176,18 +176,11 @@ def test_the_settings_of_a_model_have_its_prompts_sent_as_ids() -> None:
 
 def test_with_hosted_turns_the_response_has_the_tokens_of_its_last_call() -> None:
     async def test() -> None:
-        site = Website()
-        engine = SearchEngine()
-        async with open_site(site), open_site(engine):
-            site.page("/tower", ARTICLE)
-            engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
-            settings = {"web_search_url": engine.url, "web_fetch_private_hosts": [site.host]}
-            async with fleet("vllm", **settings) as served:
-                tools = [{"type": "web_search"}]
-                fields = {"tools": tools, "include": ["token_ids"]}
-                question = user("scenario: research How high is the tower?")
-                response = await said(served, question, headers={"X-Rollout-Id": "ep1"}, **fields)
-                calls = (await read(served))["calls"]
+        async with searched_web() as searched, fleet("vllm", **searched.settings) as served:
+            fields = {"tools": [{"type": "web_search"}], "include": ["token_ids"]}
+            question = user("scenario: research How high is the tower?")
+            response = await said(served, question, headers={"X-Rollout-Id": "ep1"}, **fields)
+            calls = (await read(served))["calls"]
         *others, last = response["output"]
         assert len(calls) == 3
         for name in ("prompt_token_ids", "generation_token_ids", "generation_log_probs"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.conformance.checker import check_stream
-from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
+from tests.hosted.websites import SearchEngine, searched_web
 from tests.server.fleet_of_simulators import fleet, said
 from tests.server.running_gateway import Answer, Served, ask, post, run
 
@@ -23,13 +23,8 @@ NEVER = "drop=000,times=0,step=0"
 
 @asynccontextmanager
 async def scene(dialect: str = "vllm", **settings: Any) -> AsyncIterator[tuple[Served, SearchEngine]]:
-    site = Website()
-    engine = SearchEngine()
-    async with open_site(site), open_site(engine):
-        site.page("/tower", ARTICLE)
-        engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
-        async with fleet(dialect, web_search_url=engine.url, web_fetch_private_hosts=[site.host], **settings) as served:
-            yield served, engine
+    async with searched_web() as web, fleet(dialect, **web.settings, **settings) as served:
+        yield served, web.engine
 
 
 async def research(served: Served, fault: str, **fields: Any) -> Answer:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
+from tests.hosted.websites import SearchEngine, Website, searched_web
 from tests.server.running_gateway import Served, post, run, simulated
 
 QUESTION = {"input": "scenario: research How high is the tower?", "tools": [{"type": "web_search"}]}
@@ -16,13 +16,8 @@ QUESTION = {"input": "scenario: research How high is the tower?", "tools": [{"ty
 
 @asynccontextmanager
 async def scene(**settings: Any) -> AsyncIterator[tuple[Served, SearchEngine, Website]]:
-    site = Website()
-    engine = SearchEngine()
-    async with open_site(site), open_site(engine):
-        site.page("/tower", ARTICLE)
-        engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
-        async with simulated(web_search_url=engine.url, web_fetch_private_hosts=[site.host], **settings) as served:
-            yield served, engine, site
+    async with searched_web() as web, simulated(**web.settings, **settings) as served:
+        yield served, web.engine, web.site
 
 
 def test_the_model_searches_opens_a_page_and_cites_it() -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from responses_gateway.simulator import RECEIVED, SimulatorOptions, create_app, serving
-from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
+from tests.hosted.websites import searched_web
 from tests.judges import judge_message
 from tests.server.running_gateway import ask, events_of, gateway, run
 from tests.stream.message_player import Block, read_blocks
@@ -27,22 +25,11 @@ def as_sent_back(block: Block) -> Block:
     return {**sent, "input": json.loads(block["json"])} if "json" in block else sent
 
 
-@asynccontextmanager
-async def tower() -> AsyncIterator[dict[str, Any]]:
-    """Serve a page and a search that finds it. Yield the settings of a gateway that uses both."""
-    site = Website()
-    engine = SearchEngine()
-    async with open_site(site), open_site(engine):
-        site.page("/tower", ARTICLE)
-        engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
-        yield {"web_search_url": engine.url, "web_fetch_private_hosts": [site.host]}
-
-
 def test_the_next_prompt_begins_with_what_the_model_has_read() -> None:
     async def test() -> None:
-        async with tower() as settings:
+        async with searched_web() as web:
             backend = create_app(SimulatorOptions())
-            async with serving(backend) as url, gateway(url, **settings) as served:
+            async with serving(backend) as url, gateway(url, **web.settings) as served:
                 streamed = await ask(served, "POST", "/v1/messages", json={**QUESTION, "stream": True})
                 assert judge_message(streamed.body) == []
                 blocks = [as_sent_back(block) for block in read_blocks(events_of(streamed.body))]
@@ -77,9 +64,9 @@ def test_a_client_that_lets_the_model_only_fetch_offers_it_no_search_and_the_oth
 def test_each_tool_of_the_web_has_its_own_domains_and_its_own_limit() -> None:
     async def test() -> None:
         async with (
-            tower() as settings,
+            searched_web() as web,
             serving(create_app(SimulatorOptions())) as url,
-            gateway(url, **settings) as served,
+            gateway(url, **web.settings) as served,
         ):
             search, fetch = QUESTION["tools"]
             found = []

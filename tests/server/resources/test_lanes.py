@@ -323,6 +323,15 @@ def test_the_last_responses_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test())
 
 
+async def answer_in_order(gates: Gates, reader: Reader, number: int) -> None:
+    """Answer the requests of a lane one by one, as they were sent."""
+    for place in range(number):
+        await until(lambda: gates.running)
+        assert list(gates.running) == [f"slow {place}"]
+        gates.open(f"slow {place}")
+        assert (await reader.end("slow"))["type"] == "response.completed"
+
+
 def test_a_lane_that_is_full_refuses_what_is_too_much() -> None:
     """Where there are others, which would wait with it if nothing more were read."""
 
@@ -340,11 +349,7 @@ def test_a_lane_that_is_full_refuses_what_is_too_much() -> None:
             await until(lambda: "large" in gates.running)
             gates.open("large")
             assert (await reader.end("fast"))["type"] == "response.completed"
-            for number in range(33):
-                await until(lambda: gates.running)
-                assert list(gates.running) == [f"slow {number}"]
-                gates.open(f"slow {number}")
-                assert (await reader.end("slow"))["type"] == "response.completed"
+            await answer_in_order(gates, reader, 33)
 
     run(test())
 
@@ -358,11 +363,7 @@ def test_two_dozen_requests_may_wait_in_a_lane_however_large_they_are() -> None:
                 await send(reader, f"slow {number}", "slow", padding="x" * 250_000)
             error = await reader.read()
             assert (error["status"], error["error"]["code"], error["stream_id"]) == (429, "rate_limit_exceeded", "slow")
-            for number in range(25):
-                await until(lambda: gates.running)
-                assert list(gates.running) == [f"slow {number}"]
-                gates.open(f"slow {number}")
-                assert (await reader.end("slow"))["type"] == "response.completed"
+            await answer_in_order(gates, reader, 25)
 
     run(test())
 

@@ -17,7 +17,7 @@ from responses_gateway.server.generation.replay import replay
 from responses_gateway.server.window.timeline import answer
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
-from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
+from tests.hosted.websites import SearchEngine, open_site, searched_web
 from tests.log_lines import log_lines
 from tests.server.fleet_of_simulators import fleet
 from tests.server.hosted.model import model
@@ -457,8 +457,6 @@ def test_the_beginning_of_an_answer_is_continued_by_vllm_alone() -> None:
 
 def test_a_web_search_is_run_here_and_shown_with_its_results_and_citations() -> None:
     async def test() -> None:
-        site = Website()
-        engine = SearchEngine()
         question = {
             "messages": [{"role": "user", "content": "scenario: research How high is the tower?"}],
             "tools": [
@@ -467,16 +465,14 @@ def test_a_web_search_is_run_here_and_shown_with_its_results_and_citations() -> 
             ],
             "max_tokens": 1000,
         }
-        async with open_site(site), open_site(engine):
-            site.page("/tower", ARTICLE)
-            engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
-            async with simulated(web_search_url=engine.url, web_fetch_private_hosts=[site.host]) as served:
+        async with searched_web() as web:
+            async with simulated(**web.settings) as served:
                 blocks = (await send(served, question)).json["content"]
                 kinds = [block["type"] for block in blocks]
                 assert kinds == [
                     "server_tool_use", "web_search_tool_result", "server_tool_use", "web_fetch_tool_result", "text",
                 ]  # fmt: skip
-                assert blocks[1]["content"][0]["url"] == blocks[-1]["citations"][0]["url"] == f"{site.url}/tower"
+                assert blocks[1]["content"][0]["url"] == blocks[-1]["citations"][0]["url"] == f"{web.site.url}/tower"
                 assert blocks[-1]["citations"][0]["cited_text"] == "All about it."
                 history = [*question["messages"], {"role": "assistant", "content": blocks}, {"role": "user", "content": "hi"}]
                 assert (await send(served, {**question, "messages": history})).status == 200
