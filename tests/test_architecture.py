@@ -124,8 +124,8 @@ SERVER: list[dict[str, set[str]]] = [
         "access": {"http", "quotas", "identity", "protocols"},
     },
     {
-        "features": {"generation", "access", "http", "setup"},
-        "resources": {"generation", "access", "http", "setup", "steering", "protocols"},
+        "features": {"generation", "access", "http", "setup", "quotas"},
+        "resources": {"generation", "access", "http", "setup", "steering", "protocols", "quotas"},
         "window": {"generation", "access", "http", "recording", "protocols"},
         "parts": {"generation", "http", "quotas", "identity", "setup"},
         "metrics": {"generation", "access", "http", "quotas", "setup", "custom_tools"},

@@ -6,32 +6,18 @@ more."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TypeAlias
 
 from aiohttp import web
 
 from responses_gateway.server.access.api_keys import InForce, team_of
-from responses_gateway.server.access.rate_limits import MAX_ADDRESSES, ClientLimits, RateLimits, Reservation
+from responses_gateway.server.access.rate_limits import MAX_ADDRESSES, ClientLimits, RateLimits
 from responses_gateway.server.http.exchange import EXCHANGE
 from responses_gateway.server.protocols.interface import LimitCount
 from responses_gateway.server.quotas.ledger import Ledger
-from responses_gateway.server.quotas.quota import Quota, QuotaReservation, owner_of
+from responses_gateway.server.quotas.quota import Quota, Reservation, owner_of
 from responses_gateway.settings import Settings
 from responses_gateway.telemetry.metrics import Metrics
-
-
-class Limits(Protocol):
-    """What a client may use."""
-
-    async def reserve_in_fleet(self) -> Reservation | QuotaReservation:
-        """Admit one more request. Raise `ApiError` 429."""
-
-    def counts(self) -> Iterable[LimitCount]:
-        """Return what is left of each limit of a minute."""
-
-    @property
-    def warning(self) -> str:
-        """What an answer tells of soft limits that are exceeded."""
 
 
 class MemberLimits:
@@ -51,7 +37,7 @@ class MemberLimits:
         self._ledger = ledger
         self._account = account
 
-    async def reserve_in_fleet(self) -> QuotaReservation:
+    async def reserve_in_fleet(self) -> Reservation:
         """Admit one more request. Raise `ApiError` 429."""
         if self._quota is not None:
             await self._quota.check()
@@ -64,7 +50,7 @@ class MemberLimits:
                 reservation.end()
             raise
         owners = [owner.name for owner in self._quota.owners] if self._quota is not None else []
-        return QuotaReservation(self._ledger, owners, *self._account, held)
+        return Reservation(*self._account, held, ledger=self._ledger, owners=owners)
 
     def counts(self) -> Iterable[LimitCount]:
         """Return what is left of the limits; of each kind the one of which less is left."""
@@ -79,6 +65,10 @@ class MemberLimits:
     def warning(self) -> str:
         """What an answer tells of soft limits that are exceeded."""
         return self._quota.warning if self._quota is not None else ""
+
+
+# What a client may use.
+Limits: TypeAlias = ClientLimits | MemberLimits
 
 
 class Clients:
@@ -132,4 +122,4 @@ class Clients:
 CLIENTS: web.AppKey[Clients] = web.AppKey("clients", Clients)
 # The limits that a request counts against, and what it has reserved there; absent without limits.
 LIMITS: web.RequestKey[Limits] = web.RequestKey("limits")
-RESERVATION: web.RequestKey[Reservation | QuotaReservation] = web.RequestKey("reservation")
+RESERVATION: web.RequestKey[Reservation] = web.RequestKey("reservation")

@@ -20,6 +20,7 @@ from responses_gateway.server.access.counter_table import SharedRow, Table
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.server.http.exchange import EXCHANGE
 from responses_gateway.server.protocols.interface import LimitCount
+from responses_gateway.server.quotas.quota import Reservation
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import Limited
 from responses_gateway.state.fleet_counters import LimitRequest, Refusal, Verdict
@@ -179,7 +180,7 @@ class ClientLimits:
             self._fleet.changed(self)
         if self.key is not None:
             self._metrics.count(KEY_REQUESTS, key_label(self.key))
-        return Reservation(self)
+        return Reservation(self.key, None, (self,))
 
     async def reserve_in_fleet(self) -> Reservation:
         """Do the same with a verdict of the fleet, if its counters can be reached."""
@@ -315,36 +316,6 @@ class ClientLimits:
     def _count(self, reason: str) -> None:
         self._metrics.count(ACCESS_REFUSALS, reason)
         logs.logger().debug("not admitted", extra=logs.fields(reason=reason, client=self._name))
-
-
-class Reservation:
-    """One admitted request, until it ends (see `LimitReservation` of `request_log.py`)."""
-
-    __slots__ = ("_limits", "kept", "key")
-
-    team: str | None = None
-    owners: tuple[str, ...] = ()
-    settles = False
-
-    def __init__(self, limits: ClientLimits) -> None:
-        self._limits: ClientLimits | None = limits
-        self.key = limits.key
-        self.kept = False
-
-    def charge(self, tokens: int) -> None:
-        """Count tokens that the request has used before its end."""
-        if self._limits is not None:
-            self._limits.charge(tokens)
-
-    async def settle(self, tokens: int, response_id: str | None = None) -> None:
-        """Write nothing down: the limits of a minute need not outlive the gateway."""
-
-    def end(self, tokens: int = 0, _response_id: str | None = None) -> None:
-        """End the request, which has used so many tokens. Only the first call counts."""
-        limits = self._limits
-        self._limits = None
-        if limits is not None:
-            limits.end(tokens)
 
 
 class RateLimits:

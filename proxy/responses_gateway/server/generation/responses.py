@@ -37,7 +37,7 @@ from responses_gateway.server.generation.upstream.continuation import Continuati
 from responses_gateway.server.generation.upstream.upstream import InputCounter, Upstream
 from responses_gateway.server.protocols.interface import Reading
 from responses_gateway.server.quotas.ledger import Ledger
-from responses_gateway.server.quotas.quota import QuotaReservation
+from responses_gateway.server.quotas.quota import Reservation
 from responses_gateway.server.recording.recorder import Recorder
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.settings import Settings
@@ -93,7 +93,7 @@ class Responses:
         charged = kept.charged
         reservation = None
         if charged is not None and self.ledger is not None:
-            reservation = QuotaReservation(self.ledger, charged.owners, charged.key, charged.team)
+            reservation = Reservation(charged.key, charged.team, ledger=self.ledger, owners=charged.owners)
         caller = Caller(kept.tenant, kept.request_id, headers, reservation=reservation)
         creation = self.open(caller, lambda: None)
         if creation.recording is not None:

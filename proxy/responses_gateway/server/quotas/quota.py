@@ -101,41 +101,48 @@ class Quota:
             logs.logger().warning("soft quota exceeded", extra=fields)
 
 
-class Inner(Protocol):
-    """What the request holds of the limits of its client."""
+class HeldLimits(Protocol):
+    """What a request holds of the limits of its client."""
 
     def charge(self, tokens: int) -> None:
         """Count tokens that the request has used before its end."""
 
-    def end(self, tokens: int = 0, response_id: str | None = None) -> None:
+    def end(self, tokens: int, /) -> None:
         """End the request, which has used so many tokens."""
 
 
-class QuotaReservation:
-    """One request of a client with quotas, until it ends (see `LimitReservation` of `request_log.py`)."""
+class Reservation:
+    """What one request of a client holds of its limits and quotas, until it ends."""
 
-    __slots__ = ("_charged", "_id", "_inner", "_ledger", "_more", "kept", "key", "owners", "settles", "team")
+    __slots__ = ("_charged", "_id", "_ledger", "_limits", "_more", "kept", "key", "owners", "settles", "team")
 
     def __init__(
-        self, ledger: Ledger | None, owners: Sequence[str], key: str | None, team: str | None, inner: Sequence[Inner] = ()
+        self,
+        key: str | None,
+        team: str | None,
+        limits: Sequence[HeldLimits] = (),
+        *,
+        ledger: Ledger | None = None,
+        owners: Sequence[str] = (),
     ) -> None:
-        """`owners` are the names of those whose quotas are charged, `inner` what the request holds of other limits."""
+        """`key` is the name of the client's key, if it came with one, and `team` the one to which it belongs. `limits` end with
+        the request, and `owners` are the names of those whose quotas it is charged to."""
         self.key = key
         self.team = team
-        self.kept = False
+        self.kept = False  # set by whoever ends it with the response, which may outlive its HTTP exchange
         self.owners = tuple(owners)
-        self.settles = bool(owners)
+        self.settles = bool(owners)  # `settle` is to be called before the answer ends
         self._ledger = ledger
-        self._inner = inner
+        self._limits = limits
         self._more = 0  # tokens beside those of the response itself
         self._charged = 0
-        self._id = secrets.token_hex(16)
+        self._id = ""
 
     def charge(self, tokens: int) -> None:
         """Count tokens that the request has used before its end."""
         self._more += tokens
-        for inner in self._inner:
-            inner.charge(tokens)
+        for limits in self._limits:
+            limits.charge(tokens)
 
     async def settle(self, tokens: int, response_id: str | None = None) -> None:
         """Have the tokens charged before the answer ends. A response that another gateway takes over is charged once, by its
@@ -146,10 +153,10 @@ class QuotaReservation:
 
     def end(self, tokens: int = 0, response_id: str | None = None) -> None:
         """End the request, which has used so many tokens. Only the first call counts."""
-        inner = self._inner
-        self._inner = ()
-        for reserved in inner:
-            reserved.end(tokens)
+        held = self._limits
+        self._limits = ()
+        for limits in held:
+            limits.end(tokens)
         charge = self._due(tokens, response_id)
         if charge is not None and self._ledger is not None:
             self._ledger.add(charge)
@@ -161,6 +168,7 @@ class QuotaReservation:
             return None
         self._charged = total
         now = self._ledger.clock()
+        self._id = self._id or secrets.token_hex(16)
         counters = tuple(counter(owner, period, now) for owner in self.owners for period in _PERIODS)
         return Charge(response_id or self._id, total, counters)
 

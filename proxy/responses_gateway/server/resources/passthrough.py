@@ -30,11 +30,12 @@ from responses_gateway.server.access.relayed_usage import UsageMeter
 from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts, StreamTimes
 from responses_gateway.server.generation.request_log.metrics import BACKEND_ERRORS
 from responses_gateway.server.generation.request_log.reports import RequestReports
-from responses_gateway.server.generation.request_log.request_log import LimitReservation, account_of, client_name
+from responses_gateway.server.generation.request_log.request_log import account_of, client_name
 from responses_gateway.server.generation.request_log.usage import UNKNOWN
 from responses_gateway.server.http.bodies import too_large
 from responses_gateway.server.http.exchange import EXCHANGE, read_body
 from responses_gateway.server.http.loop_detection import LoopDetection
+from responses_gateway.server.quotas.quota import Reservation
 from responses_gateway.settings import Settings
 from responses_gateway.settings.identity import PROXY_SECRET_HEADER
 from responses_gateway.settings.keys import KEY_HEADERS
@@ -151,7 +152,7 @@ class Passthrough:
         finally:
             del relaying[facts]
 
-    def _headers(self, request: web.Request, reservation: LimitReservation | None) -> CIMultiDict[str]:
+    def _headers(self, request: web.Request, reservation: Reservation | None) -> CIMultiDict[str]:
         headers = _passed_on(request, self._settings)
         headers["Via"] = self._loop_detection.via(request)
         headers["X-Request-Id"] = request[EXCHANGE].request_id
@@ -233,7 +234,7 @@ class Passthrough:
 async def _pass_back(
     request: web.Request,
     answer: aiohttp.ClientResponse,
-    reservation: LimitReservation | None,
+    reservation: Reservation | None,
     meter: UsageMeter,
     count: Callable[[Ending], None],
 ) -> web.StreamResponse:

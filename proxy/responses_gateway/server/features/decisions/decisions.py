@@ -37,11 +37,12 @@ from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller
-from responses_gateway.server.generation.request_log.request_log import LimitReservation, account_of
+from responses_gateway.server.generation.request_log.request_log import account_of
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.generation.upstream.chat_call import backend_headers
 from responses_gateway.server.http.exchange import EXCHANGE, in_thread, read_json_body
 from responses_gateway.server.http.routes import HttpRoute
+from responses_gateway.server.quotas.quota import Reservation
 from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, server_error
@@ -106,7 +107,7 @@ class DecisionsResource:
             self._count(reservation, decisions.model, spent)
         return web.json_response({"model": decisions.model, "answers": answers, "usage": _sum(spent)})
 
-    def _count(self, reservation: LimitReservation | None, model: str, spent: list[ChatUsage]) -> None:
+    def _count(self, reservation: Reservation | None, model: str, spent: list[ChatUsage]) -> None:
         """Count all questions that were answered as one request."""
         used = _sum(spent)
         if spent:

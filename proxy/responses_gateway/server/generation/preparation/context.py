@@ -14,10 +14,9 @@ import msgspec
 
 from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of
 from responses_gateway.server.generation.request_log.facts import RequestFacts
-from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.server.protocols.interface import Allows, ClientProtocol, Reading
 from responses_gateway.server.protocols.responses import RESPONSES
-from responses_gateway.server.quotas.quota import QuotaReservation
+from responses_gateway.server.quotas.quota import Reservation
 from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable
 from responses_gateway.state.hosted_calls import recent
 from responses_gateway.state.records import HistoryMemory
@@ -53,7 +52,7 @@ class Caller(msgspec.Struct, frozen=True):
     request_id: str
     headers: Mapping[str, str]
     operation: str | None = None
-    reservation: LimitReservation | None = None
+    reservation: Reservation | None = None
     over_websocket: bool = False
     protocol: ClientProtocol = RESPONSES
     allows: Allows | None = None
@@ -88,7 +87,7 @@ def caller_within(caller: Caller) -> Caller:
     """Return the caller of a request that the gateway makes for the sake of another one's answer. The reservation of that one
     is charged for it: this one only says whose request it is. It has no trace of its own."""
     held = caller.reservation
-    named = None if held is None else QuotaReservation(None, (), held.key, held.team)
+    named = None if held is None else Reservation(held.key, held.team)
     return Caller(caller.tenant, caller.request_id, caller.headers, reservation=named)
 
 

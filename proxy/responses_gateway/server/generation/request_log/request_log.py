@@ -6,7 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from yarl import URL
 
@@ -21,6 +21,7 @@ from responses_gateway.server.generation.request_log.reports import RequestRepor
 from responses_gateway.server.generation.request_log.sampling import StreamSample
 from responses_gateway.server.protocols.interface import ClientProtocol
 from responses_gateway.server.protocols.responses import RESPONSES
+from responses_gateway.server.quotas.quota import Reservation
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
@@ -35,29 +36,7 @@ _ANONYMOUS = Account()
 _LONGEST_NAME = 80
 
 
-class LimitReservation(Protocol):
-    """What a request holds of its client's limits, until it ends."""
-
-    # The name of the client's key, if it came with one, and the team to which it belongs.
-    key: str | None
-    team: str | None
-    # Set by whoever ends the reservation with the response, which may outlive its HTTP exchange.
-    kept: bool
-    # Whose quotas are charged, and whether `settle` is to be called before the answer ends.
-    owners: tuple[str, ...]
-    settles: bool
-
-    async def settle(self, tokens: int, response_id: str | None = None) -> None:
-        """Write down the tokens of a response, before its client can know that it has ended."""
-
-    def charge(self, tokens: int) -> None:
-        """Count tokens that the request has used before its end."""
-
-    def end(self, tokens: int = 0, response_id: str | None = None) -> None:
-        """End the request, which has used so many tokens. Only the first call counts."""
-
-
-async def settle(reservation: LimitReservation | None, translator: Translator) -> None:
+async def settle(reservation: Reservation | None, translator: Translator) -> None:
     """Charge a response to the quotas of its client, if there are any, before its terminal event is sent."""
     if reservation is not None and reservation.settles:
         await reservation.settle(_tokens_of(translator), translator.response_id)
@@ -75,7 +54,7 @@ class RequestLog:
         reports: RequestReports,
         settings: Settings,
         *,
-        reservation: LimitReservation | None,
+        reservation: Reservation | None,
         trace: Trace | None,
         exchange: LoggedExchange | None,
         for_compaction: bool,
@@ -248,7 +227,7 @@ def new_facts(
     headers: Mapping[str, str],
     settings: Settings,
     history: RecentRequests | None,
-    reservation: LimitReservation | None,
+    reservation: Reservation | None,
     now: float,
     protocol: ClientProtocol = RESPONSES,
 ) -> RequestFacts:
@@ -266,7 +245,7 @@ def new_facts(
     )
 
 
-def account_of(reservation: LimitReservation | None) -> Account:
+def account_of(reservation: Reservation | None) -> Account:
     """Return whose request it is."""
     return _ANONYMOUS if reservation is None else Account(reservation.key, reservation.team)
 
