@@ -410,7 +410,7 @@ def check_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[Viola
         if frame.data == "[DONE]":
             marker = True
             continue
-        found += checker.feed(frame.name, _decode(frame.data))
+        found += checker.feed(frame.name, decoded(frame.data))
         count += 1
     found += checker.finish()
     if not marker:
@@ -418,7 +418,7 @@ def check_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[Viola
     return found
 
 
-def _decode(text: str) -> object:
+def decoded(text: str) -> object:
     """Return the JSON value, or the text itself where it is not JSON (which the checker then reports)."""
     try:
         return json.loads(text)

@@ -5,10 +5,9 @@ blocks and deltas of unknown types are let through: new ones come every few mont
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from responses_gateway.conformance.checker import frames
+from responses_gateway.conformance.checker import decoded, frames
 from responses_gateway.conformance.levels import MessageRule, Violation
 from responses_gateway.conformance.rules import short
 
@@ -231,14 +230,6 @@ def check_message_stream(data: bytes) -> list[Violation]:
         if frame.data == "[DONE]" and frame.name is None:
             found.append(Violation("message_marker", count, "data: [DONE]"))
             continue
-        found += checker.feed(frame.name, _decode(frame.data))
+        found += checker.feed(frame.name, decoded(frame.data))
         count += 1
     return found + checker.finish()
-
-
-def _decode(text: str) -> object:
-    """Return the JSON value, or the text itself where it is not JSON (which the checker then reports)."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
