@@ -38,7 +38,7 @@ from responses_gateway.server.identity.sources import open_sources
 from responses_gateway.server.metrics import BUILD_INFO, METRICS
 from responses_gateway.server.parts import Accounts, Parts
 from responses_gateway.server.quotas.ledger import Ledger
-from responses_gateway.server.recording.recorder import FileRecorder, Recorder, TimedRecorder
+from responses_gateway.server.recording.recorder import Recorder
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.server.setup.backends import PoolMetrics, pool_options, sample_pools
 from responses_gateway.server.setup.discovery import PoolWatch
@@ -57,8 +57,6 @@ _TICKS_PER_LIMIT = 4
 _LONGEST_TICK = 1.0
 # For reading the PDFs of one request, in seconds.
 _PDF_SECONDS = 30.0
-# Bytes of all records in the folder `record`, because they are made to look into a case, and not to be kept.
-RECORDS_LIMIT = 1024**3
 
 
 @asynccontextmanager
@@ -249,16 +247,13 @@ def _open_background(
 
 def _open_recorder(settings: Settings, stack: AsyncExitStack) -> Recorder | None:
     """Return what records exchanges; None where nobody could see them."""
-    recorder: Recorder | None = None
-    if settings.record:
-        recorder = FileRecorder(settings.record, RECORDS_LIMIT, settings)
-    elif settings.ui != "off":
-        recorder = TimedRecorder(settings)
-        if settings.ui == "open":
-            with suppress(OSError):  # of a file system that cannot be written
-                recorder.record_for(math.inf)
-    if recorder is not None:
-        stack.push_async_callback(asyncio.to_thread, recorder.close)
+    if settings.record is None and settings.ui == "off":
+        return None
+    recorder = Recorder(settings)
+    if settings.ui == "open" and not recorder.always:
+        with suppress(OSError):  # of a file system that cannot be written
+            recorder.record_for(math.inf)
+    stack.push_async_callback(asyncio.to_thread, recorder.close)
     return recorder
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.server.recording.recorder import PATTERN, TimedRecorder
+from responses_gateway.server.recording.recorder import PATTERN, Recorder
 from responses_gateway.stream.continuation import join as rejoining
 from tests.commands.test_replay import run as replay
 from tests.server.fleet_of_simulators import READINGS, ask, fleet, said
@@ -126,7 +126,7 @@ def test_it_leaves_takeover_on(tmp_path: Path) -> None:
         async with two(tmp_path) as (one, other):
             for served in (one, other):
                 recorder = served.parts.responses.recorder
-                assert isinstance(recorder, TimedRecorder)
+                assert isinstance(recorder, Recorder)
                 recorder.record_for(300)  # as the click does
             name = await stuck(one)
             response = await ended(other, name)

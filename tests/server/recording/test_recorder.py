@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.server.recording import recorder
-from responses_gateway.server.recording.recorder import PATTERN, FileRecorder
+from responses_gateway.server.recording.recorder import PATTERN
 from responses_gateway.server.recording.recording import REDACTED
 from responses_gateway.settings import Settings
 from responses_gateway.simulator import SimulatorOptions
@@ -139,7 +139,8 @@ def test_a_client_that_leaves_is_kept_too(tmp_path: Path) -> None:
 def test_without_the_setting_nothing_is_recorded(tmp_path: Path) -> None:
     async def test() -> None:
         async with simulated() as served:
-            assert not isinstance(served.parts.responses.recorder, FileRecorder)
+            recorder = served.parts.responses.recorder
+            assert recorder is None or not recorder.always
             await post(served)
 
     run(test())
@@ -262,7 +263,7 @@ def test_a_request_that_is_too_large_is_left_out(tmp_path: Path, monkeypatch: py
 
 
 def test_the_oldest_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("responses_gateway.server.lifespan.RECORDS_LIMIT", 100_000)
+    monkeypatch.setattr("responses_gateway.server.recording.recorder.RECORDS_LIMIT", 100_000)
     other = tmp_path / "notes.txt"
     other.write_text("mine " * 20_000)
 
@@ -291,7 +292,7 @@ def test_a_slow_disk_does_not_fill_the_memory(
 
     monkeypatch.setattr(os, "open", slow)
     settings = Settings(record=tmp_path)
-    keeper = recorder.FileRecorder(tmp_path, 10**9, settings)
+    keeper = recorder.Recorder(settings)
     for _ in range(recorder.MAX_WAITING + 5):
         keeper.keep(keeper.begin({}, settings))
     works.set()
@@ -305,7 +306,7 @@ def test_a_disk_that_stays_too_slow_does_not_fill_the_log(
 ) -> None:
     monkeypatch.setattr(recorder, "MAX_WAITING", 0)
     settings = Settings(record=tmp_path)
-    keeper = recorder.FileRecorder(tmp_path, 10**9, settings)
+    keeper = recorder.Recorder(settings)
     for _ in range(200):
         keeper.keep(keeper.begin({}, settings))
     keeper.close()
@@ -314,7 +315,7 @@ def test_a_disk_that_stays_too_slow_does_not_fill_the_log(
 
 def test_an_exchange_that_ends_after_the_gateway_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = Settings(record=tmp_path)
-    keeper = recorder.FileRecorder(tmp_path, 10**9, settings)
+    keeper = recorder.Recorder(settings)
     keeper.close()
     keeper.keep(keeper.begin({}, settings))
     assert "the gateway has stopped" in caplog.text
@@ -330,7 +331,7 @@ def test_a_full_disk_does_not_harm_the_client(
 
     async def test() -> None:
         settings = Settings(backend=["http://unused.test"], record=tmp_path)
-        keeper = recorder.FileRecorder(tmp_path, 10**9, settings)
+        keeper = recorder.Recorder(settings)
         keeper.keep(keeper.begin({}, settings))
         await asyncio.to_thread(keeper.close)
 

@@ -32,7 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -72,23 +72,28 @@ _PRIVATE = frozenset(
         "webhooks",
     }
 )
-# All records together, in bytes: the oldest are deleted.
-_LIMIT = 256 * 1024 * 1024
+# Bytes of all records in the folder `record`, because they are made to look into a case, and not to be kept; and of those in a
+# temporary one. The oldest are deleted.
+RECORDS_LIMIT = 1024**3
+_TEMPORARY_LIMIT = 256 * 1024 * 1024
 # Lost exchanges are reported one by one up to this number, then together, because a disk that is too slow loses hundreds.
 _REPORTED_SINGLY = 10
 _REPORT_INTERVAL = 60.0  # seconds
 
 
-class FileRecorder:
-    """Keeps recordings in a folder. Files are written by a thread, and can be read by their owner alone."""
+class Recorder:
+    """Keeps the recordings of requests that begin before `until`, a Unix time in seconds: of all, where the settings name a
+    folder, else of none before `record_for` is called. Files are written by a thread, and can be read by their owner alone."""
 
-    until = math.inf
-
-    def __init__(self, folder: Path, limit: int, settings: Settings) -> None:
-        """`limit` is in bytes, for all records: the oldest are deleted. Raise `OSError` if the folder cannot be made."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder = folder
-        self._limit = limit
+    def __init__(self, settings: Settings) -> None:
+        """`settings` are those at the start. Raise `OSError` if the folder cannot be made."""
+        self.always = settings.record is not None
+        self.until = math.inf if self.always else 0.0
+        self._folder = settings.record  # else a temporary one, which is made when it is needed first
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if self._folder is not None:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._limit = RECORDS_LIMIT if self.always else _TEMPORARY_LIMIT
         self._dumped: tuple[Settings, dict[str, Any]] | None = None  # the settings in force, as a record has them
         self._tokenizer = settings.tokenizer is not None
         keys = (
@@ -102,11 +107,20 @@ class FileRecorder:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
         self._room = threading.BoundedSemaphore(MAX_WAITING)
 
+    def record_for(self, seconds: float) -> None:
+        """Record the requests that begin within so many seconds; 0 ends that. Raise `OSError` if no folder can be made."""
+        if self._folder is None and seconds > 0:
+            self._temporary = tempfile.TemporaryDirectory(prefix="responses-gateway-records-")
+            self._folder = Path(self._temporary.name)
+        self.until = time.time() + seconds if seconds > 0 else 0.0
+
     def begin(
         self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False, api: str = "responses"
-    ) -> Recording:
-        """Begin to record a request with these headers, or a message of a connection that began with them. `api` is the API
-        that it came through."""
+    ) -> Recording | None:
+        """Begin to record a request with these headers, or a message of a connection that began with them, if it is time. `api`
+        is the API that it came through."""
+        if time.time() >= self.until:
+            return None
         given = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)
         found = {*self._keys, *given, headers.get("Cookie", "")}
         return Recording(
@@ -138,21 +152,25 @@ class FileRecorder:
             logs.logger().warning("exchange not recorded: the gateway has stopped")
 
     def close(self) -> None:
-        """Wait until everything is written."""
+        """Wait until everything is written, and delete what is in a temporary folder."""
         self._thread.shutdown()
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def read(self, name: str) -> str | None:
         """Return the record of this name, once what waits is written; None if there is none, or none any more."""
-        if not fnmatchcase(name, PATTERN) or "/" in name:
+        if self._folder is None or not fnmatchcase(name, PATTERN) or "/" in name:
             return None
+        self._thread.submit(lambda: None).result()
         try:
-            return (self.folder() / name).read_text(encoding="utf-8")
+            return (self._folder / name).read_text(encoding="utf-8")
         except OSError:
             return None
 
-    def folder(self) -> Path:
-        """Return the folder with the records, once what waits is written."""
-        self._thread.submit(lambda: None).result()
+    def folder(self) -> Path | None:
+        """Return the folder with the records, if there ever was one, once what waits is written."""
+        if self._folder is not None:
+            self._thread.submit(lambda: None).result()
         return self._folder
 
     def so_far(self, recording: Recording) -> str:
@@ -170,8 +188,9 @@ class FileRecorder:
 
     def _write(self, recording: Recording) -> None:
         try:
+            assert self._folder is not None
             data = self.so_far(recording).encode()
-            self._make_room(len(data))
+            self._make_room(self._folder, len(data))
             name = recording.name
             part = self._folder / f".{name}.part"
             with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -182,9 +201,9 @@ class FileRecorder:
         finally:
             self._room.release()
 
-    def _make_room(self, size: int) -> None:
+    def _make_room(self, folder: Path, size: int) -> None:
         """Delete the oldest records until `size` more bytes are within the limit. Their names sort by age."""
-        records = [(path, path.stat().st_size) for path in sorted(self._folder.glob(PATTERN))]
+        records = [(path, path.stat().st_size) for path in sorted(folder.glob(PATTERN))]
         total = size + sum(known for _, known in records)
         for path, known in records:
             if total <= self._limit:
@@ -239,53 +258,3 @@ def _call_line(call: Call, sent: bytes) -> dict[str, Any]:
     if call.sealed:
         line["sealed"] = call.sealed
     return {**line, "sent": as_text(sent)}
-
-
-class TimedRecorder:
-    """Records nothing until `record_for` is called."""
-
-    until = 0.0
-
-    def __init__(self, settings: Settings) -> None:
-        """`settings` are those at the start."""
-        self._settings = settings
-        self._folder: tempfile.TemporaryDirectory[str] | None = None  # made when it is needed first
-        self._files: FileRecorder | None = None
-
-    def record_for(self, seconds: float) -> None:
-        """Record the requests that begin within so many seconds; 0 ends that. Raise `OSError` if no folder can be made."""
-        if self._files is None and seconds > 0:
-            self._folder = tempfile.TemporaryDirectory(prefix="responses-gateway-records-")
-            self._files = FileRecorder(Path(self._folder.name), _LIMIT, self._settings)
-        self.until = time.time() + seconds if seconds > 0 else 0.0
-
-    def begin(
-        self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False, api: str = "responses"
-    ) -> Recording | None:
-        """Do as `FileRecorder.begin`, if it is time."""
-        if self._files is None or time.time() >= self.until:
-            return None
-        return self._files.begin(headers, settings, websocket=websocket, api=api)
-
-    def read(self, name: str) -> str | None:
-        """Return the record of this name."""
-        return None if self._files is None else self._files.read(name)
-
-    def folder(self) -> Path | None:
-        """Return the folder with the records, if any was ever made."""
-        return None if self._files is None else self._files.folder()
-
-    def so_far(self, recording: Recording) -> str | None:
-        """Return the record of a running exchange, as it stands."""
-        return None if self._files is None else self._files.so_far(recording)
-
-    def close(self) -> None:
-        """Delete all records."""
-        if self._files is not None:
-            self._files.close()
-        if self._folder is not None:
-            self._folder.cleanup()
-
-
-# Records exchanges as long as it is not `until`, a Unix time in seconds: infinity for always.
-Recorder: TypeAlias = FileRecorder | TimedRecorder

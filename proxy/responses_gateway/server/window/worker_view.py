@@ -20,7 +20,7 @@ from responses_gateway.server.generation.replay import UnusableRecord
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, details, shown
 from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Creation, Responses
-from responses_gateway.server.recording.recorder import Recorder, TimedRecorder
+from responses_gateway.server.recording.recorder import Recorder
 from responses_gateway.server.window import timeline
 from responses_gateway.server.window.backends import backends, examine
 from responses_gateway.stream.tape import Call, Tape
@@ -216,7 +216,7 @@ class WorkerView:
     def record_for(self, seconds: float) -> dict[str, Any]:
         """Record the requests that begin within the next `seconds`. Raise `ApiError` 409, 503 where that is not possible."""
         recorder = self._recorder
-        if not isinstance(recorder, TimedRecorder):
+        if recorder.always:
             raise ApiError(409, "All requests are recorded already: the gateway runs with `record`.", code="already_recording")
         try:
             recorder.record_for(seconds)
