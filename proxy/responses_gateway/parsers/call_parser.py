@@ -32,10 +32,11 @@ _NEXT_OBJECT = re.compile(r"[;,]?\s*\{")
 _NEXT_OBJECT_SO_FAR = re.compile(r"[;,]?\s*")
 _FENCES = ("```json", "```")  # around the JSON of a call
 # Behind the arguments: others, or a member more.
-_MORE = re.compile(r'[{,]\s{0,64}["}]')
-_MORE_SO_FAR = re.compile(r"[{,]\s{0,64}")
+_MORE = re.compile(r'[{,:]\s{0,64}["}]')
+_MORE_SO_FAR = re.compile(r"[{,:]\s{0,64}")
 # Text behind the end of a call in which the tag of a parameter tells that the call has not ended.
 _LOOKED_AT = 1024
+_TAG_LIMIT = 160
 _BLANKS = 64  # more white space than this behind a block decides nothing
 # A model that writes a marker more often is in a loop.
 _MOST_REPEATED = 8
@@ -144,8 +145,11 @@ class CallParser:
         if isinstance(part, CallBlock):
             self._block = part
             self._step = self._inside_block
+        elif part.header is not None:
+            self._call = part
+            self._step = self._header
         else:
-            self._begin_call(part)
+            self._begin_arguments(part, "", "")
         return Progress.ON
 
     def _skip_again(self, markers: tuple[str, ...]) -> Progress | None:
@@ -174,7 +178,7 @@ class CallParser:
             return Progress.WAIT
         opens = tuple(marker for call in block.calls for marker in call.opens)
         strays = _stray_ends(block)
-        lexer = source.markers(*opens, *block.closes, *block.fillers, *strays)
+        lexer = source.markers(*opens, *block.closes, *block.opens, *block.fillers, *strays)
         marker = lexer.at(source.text, source.at)
         if marker == UNDECIDED:
             return Progress.WAIT
@@ -182,21 +186,21 @@ class CallParser:
             self._deltas.repair("stray_end")
         elif not self._block_calls and marker not in opens:
             return Progress.REJECTED
-        if marker is None:
+        end = source.at + len(marker or "")
+        last = self._call if marker in (*block.closes, *block.opens) and self._deltas.calls > self._calls_before else None
+        behind = last is not None and self._goes_on(last, end)
+        if behind is None:
+            return Progress.WAIT
+        if marker is None or (marker in block.opens and not behind):
             self._deltas.repair("missing_end")
             self.missing_ends = block.closes
             return Progress.OVER
-        end = source.at + len(marker)
-        last = self._call if marker in block.closes and self._deltas.calls > self._calls_before else None
-        behind = last is not None and _opens_behind(source, last, end, self._deltas.final)
-        if behind is None:
-            return Progress.WAIT
         lexer.take(marker)
         if self._block_calls:
             self.opener = marker
             self.raw = []
         self._consume(end)
-        if marker in block.closes:
+        if behind or marker in block.closes:
             return self._doubt() if behind else Progress.OVER
         if marker in strays and marker not in block.fillers:
             self._deltas.repair("stray_end")
@@ -205,13 +209,6 @@ class CallParser:
         self._candidates = [call for call in block.calls if marker in call.opens]
         self._step = self._choose
         return Progress.ON
-
-    def _begin_call(self, call: CallFormat) -> None:
-        self._call = call
-        if call.header is not None:
-            self._step = self._header
-        else:
-            self._begin_arguments(call, "", "")
 
     def _header(self) -> Progress:
         assert self._call is not None
@@ -330,8 +327,7 @@ class CallParser:
         syntax = call.arguments
         alone = isinstance(syntax, JsonArguments) and syntax.alone
         outer = self._outer() if alone else OuterMarkers((), ())
-        more_parameters = syntax.opens if isinstance(syntax, TaggedParameters) else ()
-        lexer = source.markers(*call.closes, *call.fillers, *outer.closes, *outer.opens, *more_parameters)
+        lexer = source.markers(*call.closes, *call.fillers, *outer.closes, *outer.opens)
         marker = lexer.at(source.text, source.at)
         if marker == UNDECIDED:
             return Progress.WAIT
@@ -339,22 +335,53 @@ class CallParser:
         if behind_json and not alone and _MORE_SO_FAR.fullmatch(source.text, source.at) and not self._deltas.final:
             return Progress.WAIT
         more = alone or _MORE.match(source.text, source.at) or (call.closes and source.text[source.at] == "{")
-        doubted = marker is None and (self._block is not None or self.parameter == "missing")
-        follows = doubted and _parameter_behind_text(source, call, self._outer(), self._deltas.final)
+        end = source.at + len(marker or "")
+        follows = self._goes_on(call, end) if marker is None or marker in call.closes else False
         if follows is None:
             return Progress.WAIT
-        if (behind_json and more) or marker in more_parameters or follows:
+        if (behind_json and more) or follows:
+            source.advance(end)
             progress = self._doubt()
             return progress if call.closes else self._leave()  # what no marker ends is shown
         if marker is None or marker not in (*call.closes, *call.fillers):
             return self._without_end(call)
         lexer.take(marker)
-        source.advance(source.at + len(marker))
+        source.advance(end)
         if marker in call.closes:
             return self._leave()
         if marker in ("}", "]"):
             self._deltas.repair("extra_bracket")
         return Progress.ON
+
+    def _goes_on(self, call: CallFormat, at: int) -> bool | None:
+        """Tell whether a part of a call stands behind its end, which is at `at`; None if more text is needed to tell. A tag
+        behind text is one where calls stand in a block, or a parameter is missing."""
+        inner = _parts_of_call(call)
+        if not inner:
+            return False
+        source = self._source
+        syntax = call.arguments
+        final = self._deltas.final
+        outer = self._outer()
+        others = (*call.opens, *outer.closes, *outer.opens)
+        place = skip_spaces(source.text, at)
+        marker = source.markers(*inner, *others, *call.closes, *self._ends.others).at(source.text, place)
+        if place - at > _BLANKS or (marker == UNDECIDED and final):
+            return False
+        if marker is None and isinstance(syntax, TaggedParameters | NestedElements):
+            if self.parameter != "missing" and (self._block is None or at > source.at):
+                return False
+            tags = (*inner, *syntax.between, *syntax.values) if isinstance(syntax, TaggedParameters) else inner
+            hit = source.markers(*tags, *others, *call.closes).find(source.text, place)
+            if hit is None or hit.start > place + _LOOKED_AT:
+                return False if final or len(source.text) - place > _LOOKED_AT else None
+            inner = tags
+            marker = hit.marker if hit.start > place else None
+            place = hit.start
+        if isinstance(syntax, NestedElements) and marker == syntax.prefix and not final:  # other markers begin with it
+            tag = source.text[place + len(marker) : place + _TAG_LIMIT]
+            marker = marker if ">" in tag or len(source.text) - place > _TAG_LIMIT else UNDECIDED
+        return None if marker == UNDECIDED else marker in inner
 
     def _doubt(self) -> Progress:
         """Cut the call, whose arguments go on behind what seemed to be its end, and pass over them."""
@@ -415,28 +442,16 @@ def _stray_ends(block: CallBlock) -> tuple[str, ...]:
     return tuple(ends)
 
 
-def _opens_behind(source: SourceText, call: CallFormat, end: int, final: bool) -> bool | None:
-    """Tell whether a parameter of a call opens behind the marker that ends at `end`; None if more text is needed to tell."""
-    place = skip_spaces(source.text, end)
-    if not isinstance(call.arguments, TaggedParameters) or place - end > _BLANKS:
-        return False
-    marker = source.markers(*call.arguments.opens).at(source.text, place)
-    if marker == UNDECIDED:
-        return False if final else None
-    return marker is not None
-
-
-def _parameter_behind_text(source: SourceText, call: CallFormat, outer: OuterMarkers, final: bool) -> bool | None:
-    """Tell whether text behind the end of a call is a parameter without its opening: a tag of one follows it, before another
-    call. None if more text is needed to tell."""
-    syntax = call.arguments
-    if not isinstance(syntax, TaggedParameters):
-        return False
-    tags = (*syntax.opens, *syntax.between, *syntax.values)
-    hit = source.markers(*tags, *call.opens, *outer.closes, *outer.opens).find(source.text, source.at)
-    if hit is None:
-        return False if final or len(source.text) - source.at > _LOOKED_AT else None
-    return source.at < hit.start <= source.at + _LOOKED_AT and hit.marker in tags
+def _parts_of_call(call: CallFormat) -> tuple[str, ...]:
+    """List the markers that belong into a call, and with which arguments go on if one stands behind its end."""
+    match call.arguments:
+        case TaggedParameters() as syntax:
+            return syntax.opens
+        case NestedElements() as syntax:
+            return (syntax.prefix,)
+        case JsonArguments() | RelaxedObject() if call.header is not None:
+            return ("{", *(end for end in call.header.ends if len(end) > len('">')))
+    return ()
 
 
 def _argument_tags(call: CallFormat) -> tuple[str, ...]:

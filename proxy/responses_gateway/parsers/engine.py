@@ -116,7 +116,7 @@ class MarkupParser(Parser):
         ends = [marker for block in self._tools.blocks for marker in block.closes]
         opening = (MarkerEffect.OPEN_CALL, MarkerEffect.OPEN_CHANNEL)
         opens = [marker for marker, effect in self._effects[TextKind.ANSWER].items() if effect in opening]
-        self._call_ends = OuterMarkers(tuple(ends), tuple(opens))
+        self._call_ends = OuterMarkers(tuple(ends), tuple(opens), tuple(form.reasoning.markers()))
 
     @property
     def repairs(self) -> dict[str, int]:
@@ -177,9 +177,7 @@ class MarkupParser(Parser):
         return "reasoning" if self._text.kind is TextKind.REASONING else "text"
 
     def plain(self, text: str, token_ids: Sequence[int] | None = None) -> bool:
-        """Take a piece (not empty) that merely continues the text or reasoning given out last, without a call of `feed`. True
-        if the piece itself, with its tokens, is all that `feed` would return: it counts as fed then. False if it has to be
-        fed."""
+        """Take a piece that merely continues the text or reasoning given out last, without a call of `feed`: see `Parser`."""
         return (
             self._source.at >= len(self._source.text)
             and self._step == self._free_text

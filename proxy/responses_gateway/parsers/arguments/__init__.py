@@ -8,10 +8,12 @@ from typing import Literal, NamedTuple, TypeAlias
 
 
 class OuterMarkers(NamedTuple):
-    """The markers that end a call from outside if its own end is missing: of the block around it, and of what may follow it."""
+    """The markers that end a call from outside if its own end is missing: of the block around it, and of what may follow it.
+    `others` mean something else."""
 
     closes: tuple[str, ...]
     opens: tuple[str, ...]
+    others: tuple[str, ...] = ()
 
 
 # "missing": all that were read have ended, and one is missing that the tool requires.

@@ -1,7 +1,9 @@
 """Read parameters that are elements named after them, nested for objects and arrays.
 
-Every tag has a prefix that text never has, so a value can hold any other tag. A parameter that can only be a string
-is given out as it arrives; any other when its element is closed."""
+Every tag has a prefix that text never has, so a value can hold any other tag, and a part of one in a value is a tag written
+wrongly. A parameter that can only be a string is given out as it arrives; any other when its element is closed.
+
+The call is cut unless its elements nest: one may lack its end, or have it twice, where it is clear what it holds."""
 
 from __future__ import annotations
 
@@ -11,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from responses_gateway.parsers.arguments import ArgumentsReader, ReadStatus
-from responses_gateway.parsers.arguments.values import STRING, dumps, escape, obvious, typed, types_of
+from responses_gateway.parsers.arguments.values import STRING, ParameterTypes, dumps, escape, obvious, typed, types_of
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.format import CallFormat, NestedElements
 from responses_gateway.parsers.lexer import UNDECIDED, Lexer, skip_spaces
 
 _TAG = re.compile(r"<(/?)([^<>]{1,128})>")
 _TAG_LIMIT = 160
+_SIGN = 4  # characters of the prefix, at one of its ends, by which it is known though it is written wrongly
 _DEPTH_LIMIT = 128
 
 
@@ -53,11 +56,13 @@ class ElementsReader(ArgumentsReader):
         self._markers = markers(syntax.prefix)
         self._end_markers = markers(*call.closes, *outer)
         self._root: Mapping[str, Any] = deltas.schema(name) or {}
+        self._types = ParameterTypes(self._root)
         self._stack: list[_Element] = []
         self._begun = False
         self._keys: set[str] = set()
         self._stray = False  # text stands between the elements
-        self._strayed = False  # it has, since the last element
+        self._closed = ""  # the element that has ended last
+        self._texts: list[str] = []  # all text of the call
         self._unclear = False  # markup stands in a value, or a part cannot be read
 
     def read(self, text: str, at: int) -> int:
@@ -87,10 +92,12 @@ class ElementsReader(ArgumentsReader):
             self._end_markers.take(marker)
             self._end()
             return at + len(marker)
-        if marker in self._opens and not self._begun and self._root.get("properties"):
+        missing = not self._types.expected <= self._keys
+        if marker and missing and not self._begun:
             self.status = ReadStatus.REJECTED  # what the call was to have is missing, or its opening stands there twice
             return at
-        if marker:
+        if marker and not (missing and marker in self._opens):
+            self._unclear = self._unclear or missing
             self._deltas.repair("missing_end")
             self._end()
             return at
@@ -110,7 +117,8 @@ class ElementsReader(ArgumentsReader):
         hit = self._markers.find(text, at)
         end = hit.start if hit else self._markers.held(text, at)
         self._deltas.stray(text[at:end])
-        self._strayed = True
+        self._texts.append(text[at:end])
+        self._closed = ""
         self._stray = hit is None
         return end
 
@@ -132,24 +140,32 @@ class ElementsReader(ArgumentsReader):
             return at
         self._markers.take(text[at:start])
         if tag is None:
-            self._unclear = self._unclear or text.startswith("</", start)
+            self._unclear = True
             self._misplaced(text[at:start])
             return start
+        self._texts.append(" ")
+        if text.startswith(self._opens, at):  # a call opens in this one
+            self._unclear = True
+            return tag.end()
         name = tag[2].strip()
         names = [element.name for element in self._stack]
         if tag[1] and name in names:
             self._unwind(len(names) - 1 - names[::-1].index(name), named=True)
+            self._closed = name
         elif tag[1]:
             self._deltas.repair("stray_end")
-            self._unclear = self._unclear or (self._strayed and not self._stack)
+            behind = self._stack[-1].children if self._stack else self._begun
+            self._unclear = self._unclear or bool(behind and name != self._closed)
         elif self._is_again(name):
             self._deltas.repair("duplicate_start")
-        elif len(names) >= _DEPTH_LIMIT or (names and self._stack[-1].streamed and not self._is_next(name)):
+        elif self._is_next(name):
+            self._unwind(0)
+            self._open(name)
+        elif len(names) >= _DEPTH_LIMIT or (names and self._stack[-1].streamed):
             self._unclear = True
             self._misplaced(text[at : tag.end()])
         else:
-            if names and self._stack[-1].streamed:
-                self._unwind(0)
+            self._unclear = self._unclear or (name in names and self._schema_of(name) is None)
             self._open(name)
         return tag.end()
 
@@ -158,14 +174,13 @@ class ElementsReader(ArgumentsReader):
         if not self._stack:
             return False
         element = self._stack[-1]
-        declared = element.schema.get("properties") if isinstance(element.schema, Mapping) else None
-        inside = isinstance(declared, Mapping) and name in declared
-        return element.name == name and element.blank and not element.children and not inside
+        return element.name == name and element.blank and not element.children and name not in _members(element.schema)
 
     def _is_next(self, name: str) -> bool:
-        """Tell whether a tag inside a text is that of a parameter of the tool that has not come yet: the text was left open."""
-        properties = self._root.get("properties")
-        return isinstance(properties, Mapping) and name in properties and name not in self._keys
+        """Tell whether a tag inside an element is that of a parameter of the tool that has not come yet: the element, which has
+        no such member, was left open."""
+        new = name in self._types.properties and name not in self._keys
+        return new and bool(self._stack) and name not in _members(self._stack[-1].schema)
 
     def _misplaced(self, text: str) -> None:
         """Keep a tag that does not belong here: in the open value, or as stray text."""
@@ -185,7 +200,6 @@ class ElementsReader(ArgumentsReader):
         if not self._stack:
             self._deltas.arguments(f"{', ' if self._keys else '{'}{dumps(name)}: ")
             self._keys.add(name)
-            self._strayed = False
             element.streamed = schema is not None and types_of(schema, self._root) == STRING
             if element.streamed:
                 self._deltas.arguments('"')
@@ -197,11 +211,11 @@ class ElementsReader(ArgumentsReader):
             return None
         if name == self._syntax.item and "items" in parent:
             return parent["items"]
-        properties = parent.get("properties")
-        return properties.get(name) if isinstance(properties, Mapping) else None
+        return _members(parent).get(name)
 
     def _add(self, piece: str) -> None:
         element = self._stack[-1]
+        self._texts.append(piece)
         element.blank = element.blank and (not piece or piece.isspace())
         if element.streamed:
             self._deltas.arguments(escape(piece))
@@ -214,7 +228,8 @@ class ElementsReader(ArgumentsReader):
             element = self._stack.pop()
             if not (named and len(self._stack) == depth):
                 self._deltas.repair("missing_end")
-                self._unclear = self._unclear or (element.blank and not element.children)
+                unread = element.schema is None and bool(self._types.properties)  # its name may be misspelt
+                self._unclear = self._unclear or unread or (element.blank and not element.children)
             if element.streamed:
                 self._deltas.arguments('"')
             elif self._stack:
@@ -231,18 +246,29 @@ class ElementsReader(ArgumentsReader):
             if not text.strip() and not types & STRING:
                 return "[]" if "array" in types else "{}" if "object" in types else typed(text, types)
             return typed(text, types)
-        if text.strip():
-            self._deltas.repair("malformed_arguments")
-        if all(name == self._syntax.item for name, _ in element.children) and (types is None or "object" not in types):
+        names = [name for name, _ in element.children]
+        is_list = set(names) == {self._syntax.item} and (types is None or "object" not in types)
+        fits = types is None or ("array" if is_list else "object") in types
+        if text.strip() or not fits or not (is_list or len(set(names)) == len(names)):
+            self._unclear = True
+        if is_list:
             return f"[{', '.join(value for _, value in element.children)}]"
         return f"{{{', '.join(f'{dumps(name)}: {value}' for name, value in element.children)}}}"
 
     def _end(self) -> None:
         if not self._begun:
             self._deltas.begin_call(self._name, self._call_id)
-        if self._unclear:
+        prefix = self._syntax.prefix
+        others = "".join(self._texts).replace(prefix, "").lower()
+        if self._unclear or prefix[:_SIGN] in others or prefix[-_SIGN:] in others:
             self._deltas.repair("malformed_arguments")
             self._deltas.cut_call()
         else:
             self._deltas.arguments("}" if self._keys else "{}")
         self.status = ReadStatus.DONE
+
+
+def _members(schema: Any) -> Mapping[str, Any]:
+    """Return the properties that a schema declares."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    return properties if isinstance(properties, Mapping) else {}

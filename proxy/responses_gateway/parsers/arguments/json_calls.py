@@ -268,7 +268,7 @@ class JsonEnvelopeReader(ArgumentsReader):
             if not self._begun:
                 self._deltas.stray("".join(self._withheld) + text[self._mark : at])
                 self._mark = at
-            elif self._depth and text[at : at + 1] in ("{", "[", '"'):
+            elif self._depth and text[at : at + 1] in ("{", "[", '"', ":"):
                 self._deltas.cut_call()  # another argument may follow
             self._deltas.repair("unclosed_json" if marker else "malformed_arguments")
         self.status = ReadStatus.DONE if self._any_call else ReadStatus.REJECTED

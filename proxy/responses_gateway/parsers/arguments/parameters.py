@@ -12,12 +12,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from responses_gateway.parsers.arguments import ArgumentsReader, Begun, OuterMarkers, ReadStatus
 from responses_gateway.parsers.arguments.parameter_headers import HEADER_LIMIT, Headers, Places, key_of
 from responses_gateway.parsers.arguments.parameter_value import DoubledValue, InnerMarkup, ParameterValue
-from responses_gateway.parsers.arguments.values import STRING, dumps, given, obvious, typed, types_of
+from responses_gateway.parsers.arguments.values import ParameterTypes, dumps, given
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.format import CallFormat, TaggedParameters
 from responses_gateway.parsers.lexer import UNDECIDED, Hit, Lexer, skip_spaces
@@ -133,7 +132,9 @@ class ParametersReader(ArgumentsReader):
         if following in ((*self._call.closes, *self._outer.closes) if named else self._syntax.opens):  # this call goes on
             self._deltas.repair("duplicate_start")
             return place
-        self._types.doubted |= self._types.required
+        if marker in self._call.opens and not self._types.expected <= self._keys:  # what this call has not may be in that one
+            return self._give_up(at)
+        self._types.doubted |= self._types.expected
         self._deltas.repair("missing_end")
         self._end()
         return at
@@ -442,31 +443,6 @@ class ParametersReader(ArgumentsReader):
         for key, item in inner.items():
             self._deltas.arguments(f"{', ' if self._keys else '{'}{dumps(key)}: {dumps(item)}")
             self._keys.add(key)
-
-
-class ParameterTypes:
-    """What the schema of a tool says of its parameters."""
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._schema = schema
-        properties = schema.get("properties")
-        self.properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
-        required = schema.get("required")
-        names = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
-        self.required = names.intersection(self.properties)
-        self.expected = self.required if isinstance(required, list) else set(self.properties)
-        self.doubted: set[str] = set()  # those that were left open in the value of another
-
-    def conversion(self, key: str, groups: Mapping[str, str | None]) -> Callable[[str], str] | None:
-        """Return the function that makes the value JSON; None if it is a string in any case."""
-        if groups.get("text") is not None:
-            return None
-        if groups.get("json") is not None:
-            return given
-        if key not in self.properties:
-            return obvious
-        types = types_of(self.properties[key], self._schema)
-        return None if types == STRING else lambda text: typed(text, types)
 
 
 def _discard(piece: str) -> None:

@@ -9,7 +9,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -48,6 +48,31 @@ def types_of(schema: Any, root: Mapping[str, Any], depth: int = 8) -> frozenset[
     """Return the JSON types that a schema allows; "string" where it names none. Local references are followed."""
     found = _types(schema, root, depth)
     return frozenset(found) if found else STRING
+
+
+class ParameterTypes:
+    """What the schema of a tool says of its parameters."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        properties = schema.get("properties")
+        self.properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+        required = schema.get("required")
+        names = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+        self.required = names.intersection(self.properties)
+        self.expected = self.required if isinstance(required, list) else set(self.properties)
+        self.doubted: set[str] = set()  # those that were left open in the value of another
+
+    def conversion(self, key: str, groups: Mapping[str, str | None]) -> Callable[[str], str] | None:
+        """Return the function that makes the value JSON; None if it is a string in any case."""
+        if groups.get("text") is not None:
+            return None
+        if groups.get("json") is not None:
+            return given
+        if key not in self.properties:
+            return obvious
+        types = types_of(self.properties[key], self._schema)
+        return None if types == STRING else lambda text: typed(text, types)
 
 
 def _types(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
