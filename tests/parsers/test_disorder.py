@@ -141,6 +141,7 @@ _INSIDE = st.just("see </parameter> and </arg_value> there.") | st.lists(
             "'</arg_value>'",
             "<arg_key>k</arg_key><arg_value>v</arg_value>",
             "<parameter=k>\n1\n</parameter>\n",
+            "<parameter=k>\n1\n</parameter>\n<parameter=j>\n2\n</parameter>\n",
             '<parameter name="k">1</parameter>\n',
             "/parameter>",
             "</value>",

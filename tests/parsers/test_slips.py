@@ -27,17 +27,14 @@ LEFT = dict.fromkeys(FAMILIES, 1) | {
     "deepseek_v3": 5,
     "deepseek_v31": 6,
     **dict.fromkeys(["deepseek_v32", "deepseek_v4", "deepseek_v41", "dots", "minimax_m2"], 9),
-    "functiongemma": 92,
-    "gemma4": 2,
     **dict.fromkeys(["glm45", "poolside_v1", "hy_v4"], 5),
     "hy_v3": 15,
-    "k2_horizon": 50,
-    "kimi_k3": 165,
-    **dict.fromkeys(["lfm2", "llama4_pythonic", "pythonic", "mimo", "qwen3_coder", "seed_oss"], 12),
-    "minicpm5": 22,
+    "k2_horizon": 20,
+    "kimi_k3": 60,
+    **dict.fromkeys(["mimo", "minicpm5", "qwen3_coder", "seed_oss"], 12),
     "minimax_m3": 32,
-    "muse_glimmer": 69,
-    "step3": 41,
+    "muse_glimmer": 39,
+    "step3": 29,
 }
 _MARKER = re.compile(
     r"""<\|(?:open|close)\|>[^<]*<\|sep\|>|(?:\]<\]minimax\[>\[)?</?[^<>\n]+>|\[/?[A-Z_]{3,}\]|```(?:json)?|functools|[{}\[\]():=,"']"""

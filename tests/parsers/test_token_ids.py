@@ -7,7 +7,7 @@ from markup_outcome import TOOLS, Piece, play
 from responses_gateway.parsers import MarkupParser, markers, parser
 from responses_gateway.wire.deltas import Text
 
-IDS = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "</tool_call>": 4}
+IDS = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "</tool_call>": 4, "<tool_calls>": 5, "</tool_calls>": 6}
 WORD = 99  # an ordinary token
 
 

@@ -34,12 +34,10 @@ _FENCES = ("```json", "```")  # around the JSON of a call
 # Behind the arguments: others, or a member more.
 _MORE = re.compile(r'[{,:]\s{0,64}["}]')
 _MORE_SO_FAR = re.compile(r"[{,:]\s{0,64}")
-# Text behind the end of a call in which the tag of a parameter tells that the call has not ended.
-_LOOKED_AT = 1024
+_LOOKED_AT = 1024  # text behind the end of a call in which the tag of a parameter tells that it has not ended
 _TAG_LIMIT = 160
 _BLANKS = 64  # more white space than this behind a block decides nothing
-# A model that writes a marker more often is in a loop.
-_MOST_REPEATED = 8
+_MOST_REPEATED = 8  # a model that writes a marker more often is in a loop
 
 
 class Progress(Enum):
@@ -334,7 +332,8 @@ class CallParser:
         behind_json = marker is None and isinstance(syntax, JsonArguments | RelaxedObject)
         if behind_json and not alone and _MORE_SO_FAR.fullmatch(source.text, source.at) and not self._deltas.final:
             return Progress.WAIT
-        more = alone or _MORE.match(source.text, source.at) or (call.closes and source.text[source.at] == "{")
+        opened = "{," if isinstance(syntax, RelaxedObject) else "{"
+        more = alone or _MORE.match(source.text, source.at) or (call.closes and source.text[source.at] in opened)
         end = source.at + len(marker or "")
         follows = self._goes_on(call, end) if marker is None or marker in call.closes else False
         if follows is None:
@@ -465,6 +464,5 @@ def _object_in_place_of_header(parts: Sequence[CallFormat | CallBlock]) -> CallF
     for part in parts:
         calls = part.calls if isinstance(part, CallBlock) else (part,)
         if any(call.header is not None for call in calls):
-            fillers = part.fillers
-            return CallFormat(part.opens, JsonEnvelope(), closes=part.closes, fillers=fillers, declared_only=True)
+            return CallFormat(part.opens, JsonEnvelope(), closes=part.closes, fillers=part.fillers, declared_only=True)
     return None

@@ -104,10 +104,7 @@ def fitted(name: str, tokens: frozenset[str]) -> str:
 
 def _by_name(model_name: str) -> tuple[str | None, str | None]:
     name = model_name.lower().replace("_", "-")
-    for sign in _NAME_SIGNS:
-        if sign.text in name:
-            return sign.reasoning, sign.tools
-    return None, None
+    return next(((sign.reasoning, sign.tools) for sign in _NAME_SIGNS if sign.text in name), (None, None))
 
 
 def _named(name: str, known: Mapping[str, Named], kind: str) -> Named:
@@ -152,10 +149,12 @@ def _any_tools() -> ToolFormat:
     """Combine every family's calls. Families that share an opening are distinguished by the character that follows it."""
     originals = [part for family in _FAMILIES if family.original for part in family.tools.values()]
     parts = list(dict.fromkeys((*originals, *TOOLS.values())))
+    blocks = [block for part in parts for block in part.blocks]
     bare = [call for part in parts for call in part.bare]
     return ToolFormat(
         calls=_distinct(call for part in parts for call in part.calls),
-        blocks=_distinct(block for part in parts for block in part.blocks),
+        # Of blocks that begin alike the one with more openings reads the others' calls, too.
+        blocks=_distinct(sorted(blocks, key=lambda block: -len(block.opens))),
         # Of lists without a marker those of Python come first, because arrays of JSON are rarer.
         bare=_distinct(sorted(bare, key=lambda call: not isinstance(call.arguments, PythonCalls))),
         channels=_any_channels(parts),

@@ -26,9 +26,9 @@ _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _PYTHON_ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|N\{[^}]*\}|.)", re.DOTALL)
 _LONGEST_ESCAPE = 10
 # In a word without marks of its own: a part of one, or a sign before a value twice.
-_MARKED = re.compile(r'[|"]|\A:')
+_MARKED = re.compile(r'[|"<>]|\A[:=]')
 _NAME = re.compile(r'[^\s|"`:]+')
-_COMPUTED = re.compile(r"\s[\"']|^not\b")  # in a bare word: it is an expression, and no text
+_COMPUTED = re.compile(r"[\"']|\A(?:not\b|[:=])")  # in a bare word: it is an expression, and no text
 _PREFIXES = frozenset(("r", "R", "b", "B", "u", "U", "f", "F", "br", "rb", "fr", "rf", "Rb", "bR"))
 
 

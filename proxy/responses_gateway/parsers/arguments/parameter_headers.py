@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from responses_gateway.parsers.arguments import OuterMarkers
@@ -16,7 +15,6 @@ from responses_gateway.parsers.lexer import UNDECIDED, Hit, Lexer, compiled, ski
 HEADER_LIMIT = 256
 _QUOTES = "`'\""
 _HALF_TAG = re.compile(r"([^<>\n]{1,40})([<>\n])?")
-_ALIKE = 0.8  # of two names of tags of which one may be the other, misspelt
 
 
 class Places:
@@ -32,6 +30,7 @@ class Places:
         self.gap = markers(*syntax.between, *syntax.values, *syntax.opens, *ends)
         tags = [head for head in syntax.heads if syntax.values]
         self.keyed_ends = tuple(f"{close[:-1]}=" for close in syntax.closes if close.startswith("</") and not syntax.values)
+        tags += syntax.others
         self.inside = markers(*self.keyed_ends, *syntax.opens, *tags, *syntax.value_opens, *syntax.closes, *call.opens, *ends)
         self.behind_value = markers(*syntax.opens, *syntax.between, *syntax.values, *ends)
         self.behind_call = markers(*outer.closes, *outer.opens)
@@ -44,16 +43,6 @@ class Head(NamedTuple):
 
     key: Mapping[str, str | None]
     end: int
-
-
-def unspaced(name: str) -> str:
-    """Return the name of a tag as it is compared: models write blanks and capitals in it."""
-    return "".join(name.split()).lower()
-
-
-def alike(name: str, tag: str) -> bool:
-    """Tell whether a name is that of a tag, or nearly."""
-    return SequenceMatcher(None, name, tag, autojunk=False).ratio() >= _ALIKE
 
 
 def key_of(groups: Mapping[str, str | None], syntax: TaggedParameters, declared: Collection[str]) -> str:
@@ -126,10 +115,9 @@ class Headers:
         """Tell whether the tag that opens a value stands there without its first bracket, perhaps misspelt. None if more text
         is needed to tell."""
         half = _HALF_TAG.match(text, at)
-        if half is None or half[2] != ">":
-            more = half is not None and half[2] is None and half.end() == len(text) and not self._deltas.final
-            return None if more else False
-        return any(alike(unspaced(half[1]), unspaced(tag[1:-1])) for tag in self._syntax.values)
+        if half is not None and half[2] is None and half.end() == len(text) and not self._deltas.final:
+            return None
+        return half is not None and half[2] == ">"
 
     def whole_end(self, text: str, hit: Hit, key: Mapping[str, str | None]) -> Hit | None:
         """Return the end of a value that has its key once more (`</parameter=path>`), any other marker as it is; None if more

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from responses_gateway.parsers.arguments import OuterMarkers
-from responses_gateway.parsers.arguments.parameter_headers import alike, unspaced
 from responses_gateway.parsers.arguments.values import escape
 from responses_gateway.parsers.format import CallFormat, TaggedParameters
 
@@ -16,14 +15,12 @@ _LOOKED_AT = 256  # characters behind a tag inside a value that tell what the ta
 _NAME = re.compile(r"""\s*["']?[\w.\-:/]+["']?\s*>?\s*""")
 _PARAMETER_ON_LINES = re.compile(r"[^<>\n]+>\n\s*\S")
 _HEADER = re.compile(r"[^<>\n]*>")
-# A tag, perhaps without one of its brackets, with blanks, or with a mark that is none.
-_LAST_TAG = re.compile(r"(<?)\s?([/\\]{0,2})([^<>/\\]{2,80})/?(>?)\s*\Z")
+# A tag, or an end tag without its first bracket.
+_LAST_TAG = re.compile(r"(?:</([\w:.\-]+)>|<[^<>]{1,80}>|<[/\\][^<>]{0,80}|<[\w|｜][^<>\s]{2,80}|[/\\][^<>/\\\n]{2,80}>)\s*\Z")
 # What stands behind an end tag where the markup goes on: prose and code have it within a sentence, or in quotes.
 _GOES_ON = re.compile(r"[^\S\n]*[\n<]|\w")
 _LAST_TAG_LENGTH = 128  # with the white space behind it
 _BEGINNING = re.compile(r"<[^\s=>]+")
-_NAME_OF_TAG = re.compile(r"\W")
-_SURE_BEGINNING = 3  # characters of a tag's name: `</p>` is not the beginning of `</parameter>`
 
 
 class ParameterValue:
@@ -79,24 +76,12 @@ class ParameterValue:
         else:
             self._kept.append(piece)
 
-    def ends_in(self, tags: Iterable[str], key: str) -> bool:
-        """Tell whether the value ends in what may stand for its end: one of these end tags, cut, with text behind its name,
-        misspelt, without its mark, its slash or a bracket, or one that is named after the key."""
+    @property
+    def ends_in_tag(self) -> bool:
+        """Whether the value ends in a tag, perhaps without a bracket, that ends nothing in it: it may stand for the value's
+        own end, misspelt."""
         last = _LAST_TAG.search(self._end)
-        if last is None:
-            return False
-        bracket, slash, written, mark = last.groups()
-        name = unspaced(written)
-        known = {unspaced(tag[2:-1]) for tag in tags}
-        near = any(alike(name, tag) for tag in known)
-        known |= {_NAME_OF_TAG.split(tag)[-1] for tag in known}
-        key = unspaced(key)
-        if not bracket:
-            return bool(slash and mark) and near
-        if not slash:
-            return bool(mark) and (near or name in known or name == key)
-        begun = len(name) >= _SURE_BEGINNING and any(tag.startswith(name) for tag in known)
-        return begun or near or name == key or name.startswith(tuple(known))
+        return last is not None and not (last[1] and f"<{last[1]}" in self._end)
 
     def opened_again(self, opening: str, closes: tuple[str, ...]) -> DoubledValue:
         """Return what goes on in the place of a blank value whose opening, as it is written, stands there twice."""
@@ -186,7 +171,7 @@ class InnerMarkup:
         self._kinds = {
             **dict.fromkeys(outer.opens, "block"),
             **dict.fromkeys(outer.closes, "block end"),
-            **dict.fromkeys(syntax.heads, "head"),
+            **dict.fromkeys((*syntax.heads, *syntax.others), "head"),
             **dict.fromkeys(syntax.values, "value"),
             **dict.fromkeys(syntax.closes, "value end"),
             **dict.fromkeys(call.closes, "call end"),

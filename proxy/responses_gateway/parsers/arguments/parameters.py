@@ -21,8 +21,7 @@ from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.format import CallFormat, TaggedParameters
 from responses_gateway.parsers.lexer import UNDECIDED, Hit, Lexer, skip_spaces
 
-# Text behind the end of a call in which the end of a value tells that the call has not ended.
-_LOOKED_AT = 1024
+_LOOKED_AT = 1024  # text behind the end of a call in which the end of a value tells that it has not ended
 _SIGN = re.compile(r"[=:>]\s{0,8}")  # between a key and the tag of its value
 _WORD = re.compile(r"[^\s=]+")
 _GAP_LIMIT = 64  # more white space than this after an end tag decides nothing
@@ -409,9 +408,8 @@ class ParametersReader(ArgumentsReader):
     def _close_value(self, hit: Hit) -> int:
         assert self._value is not None
         closed = hit.marker in self._syntax.closes
-        ends = [tag for tag in (*self._syntax.closes, *self._syntax.between, *self._call.closes) if tag.startswith("</")]
         key = key_of(self._key, self._syntax, self._types.properties)
-        doubted = self._value.blank or self._inner.ended or self._value.ends_in(ends, key)
+        doubted = self._value.blank or self._inner.ended or self._value.ends_in_tag
         if self._inner.values > 0:
             self._types.doubted |= self._inner.keys
         if self._inner.swallows:

@@ -26,6 +26,7 @@ _ALIASES = {
     **dict.fromkeys(("dict",), "object"),
     **dict.fromkeys(("arr", "list", "sequence"), "array"),
 }
+_KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array", type(None): "null"}
 STRING = frozenset({"string"})
 
 
@@ -88,7 +89,7 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
     if "const" in schema:
         samples.append(schema["const"])
     if "type" not in schema:
-        found.update(_type_name(sample) for sample in samples)
+        found.update(_KINDS[type(sample)] for sample in samples)
     for key in ("anyOf", "oneOf", "allOf"):
         branches = schema.get(key)
         for branch in branches if isinstance(branches, list) else []:
@@ -106,23 +107,6 @@ def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
             return None
         place = place.get(step.replace("~1", "/").replace("~0", "~"))
     return place
-
-
-def _type_name(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case dict():
-            return "object"
-    return "array"
 
 
 def typed(text: str, types: frozenset[str]) -> str:

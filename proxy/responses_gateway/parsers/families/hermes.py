@@ -1,6 +1,7 @@
 """Hermes and Qwen 3: a JSON object in `<tool_call>` tags. Also Granite 4 and others that took it over."""
 
 from responses_gateway.parsers.format import (
+    CallBlock,
     CallFormat,
     Family,
     JsonEnvelope,
@@ -22,7 +23,9 @@ CALL = CallFormat(
     closes=("</tool_call>",),
     fillers=("}", "```", "</tool_calls>"),
 )
-TOOLS = ToolFormat(calls=(CALL,))
+# Now and then the model writes a block around its calls.
+BLOCK = CallBlock(opens=("<tool_calls>",), closes=("</tool_calls>",), calls=(CALL,))
+TOOLS = ToolFormat(calls=(CALL,), blocks=(BLOCK,))
 
 FAMILY = Family(
     reasoning={"qwen3": REASONING, "holo2": REASONING},
