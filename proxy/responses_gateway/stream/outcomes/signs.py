@@ -20,7 +20,7 @@ _CODE = re.compile(r"`[^`\n]*`")
 _LIST = re.compile(r"^\s{0,8}(?:[-*+•·]|\d{1,3}[.)、])\s", re.MULTILINE)
 # What has something to follow: a colon, or dots that trail off.
 _OPEN_ENDS = (":", "：", "…", "...")
-_LAST_SENTENCE = re.compile(r"[^.!。！\n]*[.!。！]*$")
+_SENTENCE_ENDS = ".!。！"
 # A step of one's own, taken now, at the beginning of a sentence in small letters; and what makes it none. By language.
 _STEPS: tuple[tuple[str, str], ...] = (
     (
@@ -77,6 +77,7 @@ def announces(text: str) -> bool:
 
 def _is_step(text: str) -> bool:
     """Tell whether the last sentence of a text says what is done now."""
-    found = _LAST_SENTENCE.search(_CODE.sub("it", text).rstrip(_CLOSING))
-    sentence = "" if found is None else found[0].strip(" ,;、，`*_").lower().replace("’", "'") + " "
+    said = _CODE.sub("it", text).rstrip(_CLOSING)
+    start = max(map(said.rstrip(_SENTENCE_ENDS).rfind, f"{_SENTENCE_ENDS}\n")) + 1
+    sentence = said[start:].strip(" ,;、，`*_").lower().replace("’", "'") + " "
     return any(step.match(sentence) and not other.search(sentence) for step, other in _STEP_NOW)
