@@ -85,8 +85,8 @@ def test_python_m_proxy_is_the_program() -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ([], "a command is needed"),
-        (["serv"], "invalid choice: 'serv'"),
+        ([], "no command was given"),
+        (["serv"], "there is no command serv (did you mean serve?)"),
         (["--verson"], "unknown argument --verson (did you mean --version?)"),
         (["serve", "--bakend", "http://a"], "unknown argument --bakend (did you mean --backend?)"),
         (["serve", "--bakend=http://a"], "unknown argument --bakend=http://a (did you mean --backend?)"),
@@ -182,9 +182,9 @@ def test_serve_reads_environment_and_file(server: Server, tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ([], "no backend: give --backend URL (in a container"),
+        ([], "no backend is set: give --backend URL (in a container"),
         (["--backend", "http://a", "--port", "x"], "--port: expected a whole number"),
-        (["--backend", "http://a", "--simulator"], "--simulator starts a backend of its own"),
+        (["--backend", "http://a", "--simulator"], "--simulator starts a simulated backend: leave out --backend"),
         (["--config", "none.yaml"], "none.yaml: No such file"),
         (["--backend", "http://localhost:9000"], "the backend localhost:9000 is the address of this gateway itself"),
         (["--backend", "http://127.0.0.1:8000", "--host", "0.0.0.0", "--port", "8000"], "the backend 127.0.0.1:8000 is the"),
@@ -254,7 +254,7 @@ def test_a_signal_while_the_server_is_imported_ends_it_without_a_traceback(numbe
         try:
             assert gateway.stderr is not None
             said = gateway.stderr.readline()
-            assert said.startswith("simulated backend at ")
+            assert said.startswith("The simulated backend is ready at ")
             os.killpg(gateway.pid, number)
             _, rest = gateway.communicate(timeout=PATIENCE)
         finally:
@@ -280,7 +280,7 @@ def test_print_config_prints_what_is_in_force_and_serves_nothing(
     assert notes == [
         "# backend is set by --backend",
         "# backend_api_key is set by RESPONSES_GATEWAY_BACKEND_API_KEY",
-        "# All others have their defaults.",
+        "# All other settings have their defaults.",
     ]
     assert server.called_with == []
 
@@ -294,7 +294,7 @@ def test_a_file_that_is_missing_is_named_with_what_names_it(
     monkeypatch.setenv("RESPONSES_GATEWAY_RECORD", str(config / "records"))
     assert main(["serve", "--backend", "http://a", "--config", str(config), "--check"]) == 2
     assert [line.rpartition(": ")[0] for line in capsys.readouterr().err.splitlines()] == [
-        "responses-gateway: RESPONSES_GATEWAY_RECORD", f"{config}: tls_cert: {missing}",
+        f"responses-gateway: RESPONSES_GATEWAY_RECORD: {config}/records", f"{config}: tls_cert: {missing}",
     ]  # fmt: skip
 
 
@@ -306,7 +306,7 @@ def test_files_that_settings_name_are_examined_together(
     flags = ["--tls-cert", missing, "--tokenizer", missing, "--model-table", missing, "--tool-call-parser", "hermess"]
     assert main(["serve", "--backend", "http://a", *flags, *([] if wanted is None else [wanted])]) == 2
     said = capsys.readouterr()
-    for name in ("--tls-cert: ", "tokenizer: ", "model_table: ", "hermess"):
+    for name in ("--tls-cert: ", "--tokenizer: ", "--model-table: ", "hermess"):
         assert said.err.count(name) == 1, said.err
     assert ("tls_cert" in said.out) == (wanted == "--print-config")
     assert server.called_with == []
@@ -321,8 +321,8 @@ def test_check_serves_nothing(capsys: pytest.CaptureFixture[str], server: Server
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--store", "{file}/responses.sqlite3"], "no store at {file}/responses.sqlite3"),
-        (["--store", "postgresql://user:hunter2@127.0.0.1:9/none"], "no store at 127.0.0.1:9/none"),
+        (["--store", "{file}/responses.sqlite3"], "--store: {file}/responses.sqlite3: "),
+        (["--store", "postgresql://user:hunter2@127.0.0.1:9/none"], "--store: 127.0.0.1:9/none: "),
         (["--host", "192.0.2.1"], "cannot listen at 192.0.2.1"),
     ],
 )
@@ -408,6 +408,6 @@ def test_serve_simulator_brings_a_backend_that_answers_while_the_server_runs(
     assert main(["serve", "--simulator"]) == 0
     ((url, status),) = answers
     assert status == 200
-    assert capsys.readouterr().err == f"simulated backend at {url.removesuffix('/v1')}\n"
+    assert capsys.readouterr().err == f"The simulated backend is ready at {url.removesuffix('/v1')}.\n"
     with pytest.raises(OSError, match="refused"):
         urlopen(f"{url}/models", timeout=PATIENCE)

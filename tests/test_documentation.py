@@ -35,6 +35,10 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 MOST_WORDS = 49_000
 # Variables of the gateway that are no settings.
 _OTHER_VARIABLES = {f"{ENV_PREFIX}CONFIG", f"{ENV_PREFIX}KEY"}
+# Words that had to be read twice: say who does what, and in messages what was expected.
+_HARD_WORDS = re.compile(r"\b(?:told|of (?:its|their) own|(?:is|are) expected)\b")
+# The parts of the package that speak to the user of a terminal.
+_SPEAKING = ("commands", "settings", "probing")
 _BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _ASSIGNMENT = re.compile(r"\w+=")
@@ -228,6 +232,29 @@ def test_the_pages_are_short_enough_to_be_read() -> None:
     """A word is what `wc -w` counts, without the lines and bars of tables."""
     words = {page.name: len(re.findall(r"\S*\w\S*", page.read_text(encoding="utf-8"))) for page in (ROOT / "docs").glob("*.md")}
     assert sum(words.values()) <= MOST_WORDS, f"say it shorter, or drop what another page says: {words}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_one_reading_of_a_page_is_enough(page: Path) -> None:
+    assert _HARD_WORDS.findall(_BLOCK.sub("", page.read_text(encoding="utf-8"))) == []
+
+
+def test_one_reading_of_a_message_of_the_command_line_is_enough() -> None:
+    """Of its help, too. What a model is asked is no message."""
+    package = ROOT / "proxy" / "responses_gateway"
+    files = [package / "cli.py", *(file for part in _SPEAKING for file in (package / part).glob("*.py"))]
+    texts = [text for file in files if file.name != "agent_tasks.py" for text in _texts_of(file)]
+    assert len(texts) > 1000
+    assert [text for text in texts if _HARD_WORDS.search(text)] == []
+
+
+def _texts_of(file: Path) -> Iterator[str]:
+    """Yield the texts of a module, without its docstrings."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    unused = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in unused:
+            yield node.value
 
 
 def test_no_change_is_listed_twice() -> None:

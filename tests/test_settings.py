@@ -41,7 +41,7 @@ def test_all_wrong_settings_are_reported_at_once_and_each_once(tmp_path: Path) -
     assert lines == [
         "unknown environment variable RESPONSES_GATEWAY_BAKEND (did you mean RESPONSES_GATEWAY_BACKEND?)",
         "unknown environment variable RESPONSES_GATEWAY_WORKER (did you mean RESPONSES_GATEWAY_WORKERS?)",
-        "RESPONSES_GATEWAY_MODELS: a mapping in JSON is expected",
+        "RESPONSES_GATEWAY_MODELS: expected a mapping in JSON",
         f"{file}: unknown key prt (did you mean port?)",
         f"{file}: unknown key modells (did you mean models?)",
         "--port: expected a whole number",
@@ -211,7 +211,7 @@ def test_an_unknown_variable_is_an_error_with_the_closest_name() -> None:
 
 def test_a_variable_that_is_no_mapping_is_named() -> None:
     said = complaint(environ={"RESPONSES_GATEWAY_BACKENDS": "http://a"})
-    assert said == "RESPONSES_GATEWAY_BACKENDS: a mapping in JSON is expected"
+    assert said == "RESPONSES_GATEWAY_BACKENDS: expected a mapping in JSON"
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_a_url_that_cannot_be_used_is_refused_without_repeating_its_secrets(url:
 
 
 def test_a_url_without_scheme_gets_a_suggestion() -> None:
-    assert "did you mean http://gpu:8000 ?" in complaint({"backend": ["gpu:8000"]})
+    assert "did you mean http://gpu:8000?" in complaint({"backend": ["gpu:8000"]})
 
 
 def test_a_list_that_is_no_json_is_refused() -> None:
@@ -318,11 +318,11 @@ def test_backends_have_names_and_details(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("gpu: {}", "gpu: url: this field is required"),
-        ("gpu: {url: 'gpu:8000'}", "gpu: url: a backend must be a URL: did you mean http://gpu:8000 ?"),
-        ("gpu: {url: 'http://a:hunter2@gpu'}", "gpu: url: a backend's URL must have no user, password"),
+        ("gpu: {url: 'gpu:8000'}", "gpu: url: expected a URL (did you mean http://gpu:8000?)"),
+        ("gpu: {url: 'http://a:hunter2@gpu'}", "gpu: url: the URL must have no user, password"),
         ("gpu: {url: 'http://a', alias: {}}", "gpu: unknown key alias (did you mean aliases?)"),
         ("gpu: {url: 'http://a', max_concurrency: 0}", "gpu: max_concurrency: must be at least 1"),
-        ("a/b: {url: 'http://a'}", "a backend's name consists of"),
+        ("a/b: {url: 'http://a'}", "the name of a backend must consist of"),
         ("gpu: http://a", "gpu: expected an object"),
     ],
 )

@@ -6,7 +6,6 @@ they install is here already (`tests/test_installation.py` installs the wheel), 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -188,9 +187,10 @@ def test_every_command_does_what_the_page_says(reader: Reader, said: list[str], 
     assert key_of_alice(reader) not in settings
     assert sorted(yaml.safe_load(settings)["api_keys"]) == ["alice", "bob"]
     assert "The settings can be used." in said_by(said, "--check")
-    refused, answered = re.findall(r"^\{.*\}", said_by(said, "authorization: Bearer"), re.MULTILINE)
-    assert json.loads(refused)["error"]["code"] == "invalid_api_key"
-    assert [model["id"] for model in json.loads(answered)["data"]] == ["qwen3"]
+    refused, answered = re.findall(r"^\{.*", said_by(said, "authorization: Bearer"), re.MULTILINE)
+    assert '"code": "invalid_api_key"' in refused
+    assert answered.startswith('{"object": "list", "data": [{"id": "qwen3"')
+    assert len(answered) < 80, "it is longer than a terminal"
 
     with subtests.test("Codex"):
         if not CODEX.exists():

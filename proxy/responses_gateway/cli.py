@@ -29,20 +29,20 @@ _INTERRUPTED = 130
 # What each command does, in one line.
 COMMANDS = {
     "serve": "run the gateway in front of a Chat Completions server",
-    "reload": "have a gateway that runs read its settings file again, and say what has changed",
-    "stop": "stop a gateway that runs on this machine, and wait for its end",
+    "reload": "make a running gateway reload its settings file, and show what has changed",
+    "stop": "stop a gateway that is running on this machine, and wait until it has ended",
     "simulate": "run a Chat Completions server that behaves like vLLM, without a model",
-    "demo": "play one response in the terminal, from a simulated backend through the gateway",
+    "demo": "show one response of a simulated model in the terminal, through the gateway",
     "check": "send a request to a Responses endpoint and check its stream against the rules of the API",
-    "codex": "run Codex on the model behind a gateway, which is started if none is running",
+    "codex": "run Codex with the model behind a gateway; a gateway is started if none is running",
     "codex-config": "print or write the Codex configuration for a gateway",
-    "claude": "run Claude Code on the model behind a gateway, which is started if none is running",
+    "claude": "run Claude Code with the model behind a gateway; a gateway is started if none is running",
     "claude-config": "print or write the Claude Code environment for a gateway",
-    "doctor": "examine a backend: what it can do, what to change there, and the settings that fit it",
-    "key": "generate an API key for a client of the gateway",
-    "completion": "print the script with which a shell completes commands and options",
-    "docs": "print a page of the documentation, or what a setting does",
-    "replay": "run recorded exchanges through this version, and show the differences",
+    "doctor": "examine a backend: what it supports, what to change there, and which settings fit it",
+    "key": "generate, add, list and revoke API keys of the gateway's clients",
+    "completion": "print the completion script for a shell",
+    "docs": "print a page of the documentation, or the description of a setting",
+    "replay": "replay recorded exchanges with this version, and show the differences",
 }
 
 
@@ -101,7 +101,7 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         reporting.error("\n".join(_unknown_argument(argument, reporting) for argument in flags or unknown[:1]))
     if command is None:
         parser.print_help(sys.stderr)
-        parser.error("a command is needed, see --help")
+        parser.error("no command was given; the commands are listed above")
     args.passed_on = passed_on
     args.own = own
     args.parsers = lambda: _parsers(COMMANDS)
@@ -112,7 +112,7 @@ def _parsers(complete: Iterable[str]) -> tuple[HelpParser, dict[str, HelpParser]
     """Return the parser of the command line, and those of its commands, of which these have all their arguments."""
     parser = HelpParser(
         prog="responses-gateway",
-        description="OpenAI's Responses API and Anthropic's Messages API in front of any Chat Completions server: for Codex, "
+        description="Serve OpenAI's Responses API and Anthropic's Messages API from any Chat Completions server, for Codex, "
         "Claude Code and the SDKs.",
         allow_abbrev=False,
     )
@@ -144,7 +144,7 @@ class _Version(argparse.Action):
 def _unknown_command(name: str) -> str:
     from responses_gateway.settings import suggestion
 
-    return f"invalid choice: '{name}'{suggestion(name, COMMANDS)}, see --help"
+    return f"there is no command {name}{suggestion(name, COMMANDS)}; --help lists the commands"
 
 
 def _unknown_argument(argument: str, parser: argparse.ArgumentParser) -> str:

@@ -162,7 +162,7 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("data", [b"", b'{"id": "resp_1"}', b": nothing\n\ndata: [DONE]\n\n"])
 def test_a_file_without_events_ends_with_2(saved: Save, capsys: pytest.CaptureFixture[str], data: bytes) -> None:
     assert run(saved(data)) == 2
-    assert "no server-sent events in" in capsys.readouterr().err
+    assert "contains no server-sent events" in capsys.readouterr().err
 
 
 def test_a_chat_stream_ends_with_2(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
@@ -345,4 +345,4 @@ def test_a_message_that_breaks_a_rule_ends_with_1(saved: Save, capsys: pytest.Ca
 
 def test_codex_reads_no_messages(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(saved(encode_messages(FULL)), "--protocol", "messages", "--client", "codex") == 2
-    assert "Responses API" in capsys.readouterr().err
+    assert "needs --protocol responses" in capsys.readouterr().err

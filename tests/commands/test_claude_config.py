@@ -73,11 +73,11 @@ def test_an_answer_is_a_part_of_the_window(window: int, output: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "status", "said"),
     [
-        (["--url", NOWHERE], 1, f"no gateway answers at {NOWHERE}/v1: start it"),
+        (["--url", NOWHERE], 1, f"no gateway answers at {NOWHERE}/v1: start one"),
         (["--url", "127.0.0.1:9000"], 2, "--url: "),
-        (["--model", "m", "--env-key", "NOT_SET_ANYWHERE"], 1, "the variable NOT_SET_ANYWHERE is not set"),
-        (["--env-key", "$(rm x)"], 2, "--env-key: the name of an environment variable is expected"),
-        (["--model", "m"], 0, "warning: Claude Code assumes a context window of a million tokens unless"),
+        (["--model", "m", "--env-key", "NOT_SET_ANYWHERE"], 1, "--env-key: the variable NOT_SET_ANYWHERE is not set"),
+        (["--env-key", "$(rm x)"], 2, "--env-key: expected the name of an environment variable"),
+        (["--model", "m"], 0, "warning: Claude Code will assume a context window of a million tokens, because"),
     ],
 )
 def test_what_cannot_be_is_said(argv: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,12 +90,12 @@ def test_what_was_there_stays_and_a_second_time_changes_nothing(home: Path, caps
     file = home / "settings.json"
     file.write_text(json.dumps(before), encoding="utf-8")
     assert main(WRITE) == 0
-    assert capsys.readouterr().out == f"wrote {file} (before: {file}.bak)\n"
+    assert capsys.readouterr().out == f"Wrote {file}; the previous file is {file}.bak.\n"
     after = settings(home)
     assert after == {**before, "env": {"EDITOR": "vi", **with_key(environment(NOWHERE, "m", Offer()), None)}}
     assert json.loads((home / "settings.json.bak").read_text(encoding="utf-8")) == before
     assert main(WRITE) == 0
-    assert capsys.readouterr().out == f"{file} is up to date\n"
+    assert capsys.readouterr().out == f"{file} is up to date.\n"
     assert len(list(home.iterdir())) == 2
 
 
@@ -115,15 +115,15 @@ def test_credentials_of_another_server_are_said(home: Path, capsys: pytest.Captu
     before = {"apiKeyHelper": "get-key", "env": {"ANTHROPIC_API_KEY": "sk-ant", "CLAUDE_CODE_USE_BEDROCK": ""}}
     (home / "settings.json").write_text(json.dumps(before), encoding="utf-8")
     assert main(WRITE) == 0
-    assert "note: ANTHROPIC_API_KEY, apiKeyHelper in it is for another server" in capsys.readouterr().out
+    assert "Note: ANTHROPIC_API_KEY, apiKeyHelper in this file is for another server" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"env": {}, // mine\n}', "is not valid JSON, nothing was changed: Expecting"),
+        ('{"env": {}, // mine\n}', "is not valid JSON, so nothing was changed: Expecting"),
         ("[]", "is not a JSON object"),
-        ('{"env": "x"}', "env in"),
+        ('{"env": "x"}', "`env` in"),
         ("[" * 100_000, "is not valid JSON"),
         ("\xff", "settings.json: 'utf-8' codec"),
     ],
@@ -148,4 +148,4 @@ def test_a_context_that_is_too_small_is_told_before_the_start(
     window: int, warned: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     warn("qwen3", Offer(("qwen3",), {"qwen3": window}))
-    assert (f"has a context of {window} tokens" in capsys.readouterr().err) is warned
+    assert (f"has {window:,} tokens, of which Claude Code's first request" in capsys.readouterr().err) is warned

@@ -107,7 +107,7 @@ def test_a_backend_that_is_down_is_named(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.returncode == 1
-    assert "the backend http://127.0.0.1:9 does not answer: is it running, and is the URL right?" in done.stderr
+    assert "the backend http://127.0.0.1:9 does not answer: is it running, and is --backend right?" in done.stderr
 
 
 def nobody(port: int) -> tuple[str, str]:
@@ -175,7 +175,7 @@ def test_a_gateway_that_answers_and_a_backend_for_one_contradict_each_other(tmp_
             timeout=120,
         )
     assert done.returncode == 1
-    assert f"a gateway answers at {there['url']} already: leave out --url, or" in done.stderr
+    assert f"a gateway already answers at {there['url']}: leave out --url, or --backend" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])

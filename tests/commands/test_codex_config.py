@@ -79,7 +79,7 @@ def test_a_context_that_is_too_small_is_told(
 ) -> None:
     stage = start_stage(SimulatorOptions(max_model_len=window))
     assert main(["codex-config", "--url", stage.url]) == 0
-    assert (f"has a context of {window} tokens, and Codex's first request" in capsys.readouterr().err) is warned
+    assert (f"has {window:,} tokens, of which Codex's first request" in capsys.readouterr().err) is warned
 
 
 def test_a_ready_file_is_printed(start_stage: StartStage, capsys: pytest.CaptureFixture[str], home: Path) -> None:
@@ -135,9 +135,9 @@ def test_the_key_is_used_to_ask_for_the_models(
 @pytest.mark.parametrize(
     ("argv", "status", "said"),
     [
-        (["--url", NOWHERE], 1, f"no gateway answers at {NOWHERE}/v1: start it"),
+        (["--url", NOWHERE], 1, f"no gateway answers at {NOWHERE}/v1: start one"),
         (["--url", "127.0.0.1:9000"], 2, "--url: "),
-        (["--env-key", "NOT_SET_ANYWHERE"], 1, "the variable NOT_SET_ANYWHERE is not set"),
+        (["--env-key", "NOT_SET_ANYWHERE"], 1, "--env-key: the variable NOT_SET_ANYWHERE is not set: set it to"),
     ],
 )
 def test_what_cannot_be_is_said(argv: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +148,7 @@ def test_what_cannot_be_is_said(argv: list[str], status: int, said: str, capsys:
 def test_a_gateway_that_wants_a_key_is_named(start_stage: StartStage, capsys: pytest.CaptureFixture[str]) -> None:
     stage = start_stage(SimulatorOptions(api_key="right"))
     assert main(["codex-config", "--url", stage.url]) == 1
-    assert "needs a key: name its environment variable with --env-key" in capsys.readouterr().err
+    assert "needs a key: put it into an environment variable, and name that with --env-key" in capsys.readouterr().err
 
 
 def test_a_key_that_was_refused_is_named(
@@ -178,7 +178,7 @@ def test_a_gateway_whose_backend_is_down_is_named(start_stage: StartStage, capsy
     assert main(["codex-config", "--url", start_stage(backend=NOWHERE).url]) == 1
     said = capsys.readouterr().err
     assert "answers, but its backend does not: The backend cannot be reached" in said
-    assert "is it the right URL" not in said
+    assert "is this the URL" not in said
 
 
 # What is written
@@ -188,7 +188,7 @@ def test_a_new_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["codex-config", "--model", "m", "--write", "--default"]) == 0
     assert configured(home)["model"] == "m"
     assert [path.name for path in home.iterdir()] == ["config.toml"]
-    assert capsys.readouterr().out == f"wrote {home / 'config.toml'}\n"
+    assert capsys.readouterr().out == f"Wrote {home / 'config.toml'}.\n"
 
 
 def test_what_was_there_stays(home: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_command_for_the_key_stays_until_a_variable_is_named(auth: str, home: 
 def test_what_would_go_before_the_gateway_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "config.toml").write_text("model_context_window = 1000\n", encoding="utf-8")
     assert main(["codex-config", "--model", "m", "--write", "--default"]) == 0
-    assert "note: model_context_window in it overrides" in capsys.readouterr().out
+    assert "Note: model_context_window in this file overrides" in capsys.readouterr().out
     assert configured(home)["model_context_window"] == 1000
 
 
@@ -431,7 +431,7 @@ def test_another_server_is_not_taken_for_a_gateway(
     url = background.run(stack.enter_async_context(serving(create_app(SimulatorOptions()))))
     assert main(["codex", "--url", url, "--codex-home", str(home)]) == 1
     background.run(stack.aclose())
-    assert "another server listens at" in capsys.readouterr().err
+    assert "is no gateway: give another URL with --url" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_codex_is_there")
@@ -443,5 +443,5 @@ def test_a_gateway_that_does_not_start_says_why(
         port = server.getsockname()[1]
     assert main(["codex", "--url", f"http://127.0.0.1:{port}", "--codex-home", str(home)]) == 1
     said = capsys.readouterr().err
-    assert "the gateway did not start" in said
-    assert "no backend: give --backend URL" in said
+    assert "no gateway answers at" in said
+    assert "give --backend URL, or try --simulator" in said

@@ -186,8 +186,12 @@ def test_each_question_is_shown_beside_the_report(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr()
     json.loads(shown.out)
     lines = shown.err.splitlines()
-    assert all(line.startswith("asking: ") for line in lines)
-    assert {"asking: calls", "asking: a prompt (system, system, user)", "asking: a prompt (user) with temperature"} < set(lines)
+    assert all(line.startswith("testing: ") for line in lines)
+    assert {
+        "testing: a tool call",
+        "testing: messages of system, system, user",
+        "testing: messages of user with temperature",
+    } < set(lines)
     assert len(lines) > 15
 
 
@@ -211,7 +215,7 @@ def test_a_slow_server_shows_where_the_doctor_is_also_in_a_pipe() -> None:
             environ = {**os.environ, "NO_PROXY": "*"}
             doctor = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=environ)
             assert doctor.stderr is not None
-            assert await doctor.stderr.readline() == b"asking: answer\n"
+            assert await doctor.stderr.readline() == b"testing: a short answer\n"
             seen.set()
             await doctor.communicate()
             assert doctor.returncode == 1

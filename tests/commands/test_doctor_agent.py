@@ -18,7 +18,7 @@ def test_a_weak_model_is_told_what_helps(capsys: pytest.CaptureFixture[str]) -> 
     assert "finish_without_call" in shown.out
     assert "continue_early_ends: certain" in shown.out
     assert "repair_calls: safe" in shown.out
-    assert shown.err.count("asking: task ") == len(TASKS) == 20
+    assert shown.err.count("testing: task ") == len(TASKS) == 20
 
 
 def test_a_server_that_ignores_tools_is_named() -> None:
@@ -34,4 +34,4 @@ def test_a_server_that_ignores_tools_is_named() -> None:
 
 def test_it_needs_a_backend(capsys: pytest.CaptureFixture[str]) -> None:
     assert examine("--agent", "--config", "none.yaml") == 2
-    assert "--agent needs the URL of a backend" in capsys.readouterr().err
+    assert "--agent examines a backend: leave out --gateway and --config" in capsys.readouterr().err

@@ -29,7 +29,7 @@ def listing(**entry: Any) -> Report:
 def test_a_vllm_says_what_a_second_one_has_to_list(capsys: pytest.CaptureFixture[str]) -> None:
     examine()
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("broken answers")]
-    assert f"continued by a second vLLM that lists the same (root m, max_model_len {CONTEXT})" in line
+    assert f"continued by another vLLM backend that lists the same root m and max_model_len {CONTEXT}" in line
 
 
 def test_another_server_cannot_continue_and_vllm_is_named() -> None:

@@ -83,7 +83,7 @@ def test_a_server_that_is_no_gateway(
             return await asyncio.to_thread(run, "--gateway", url)
 
     assert asyncio.run(test()) == 2
-    assert f"no gateway there: {urls[0]}/v1/responses answers HTTP {status}\n" in capsys.readouterr().err
+    assert f"there is no gateway: {urls[0]}/v1/responses answers HTTP {status}\n" in capsys.readouterr().err
 
 
 def test_a_gateway_that_breaks_the_laws(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

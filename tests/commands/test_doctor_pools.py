@@ -37,7 +37,7 @@ def test_each_member_is_shown_with_its_source(tmp_path: Path, capsys: pytest.Cap
 
 def test_a_service_that_is_not_headless_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, said = examine(tmp_path, capsys, chat={"dns": "127.0.0.1:8000"})
-    assert (status, "not headless" in said) == (0, True)
+    assert (status, "must be headless" in said) == (0, True)
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

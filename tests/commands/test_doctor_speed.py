@@ -77,7 +77,7 @@ def test_an_endless_answer_is_cut_and_that_is_not_the_server_s_fault(monkeypatch
     assert (found.status, found.verdict) == (0, "works")
     assert found.profile["times"]["unfinished"] == ["calls"]
     assert found.profile["calls"] == "parsed"
-    assert "still coming when the doctor cut them: calls." in found.said("note")
+    assert "cut off answers that were still coming: calls." in found.said("note")
     assert found.said("warning") == ""  # not of the arguments that were cut, either
 
 

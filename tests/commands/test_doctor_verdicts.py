@@ -64,13 +64,13 @@ CASES = {
     "llama.cpp": Case(
         "llamacpp",
         WITH_SETTINGS,
-        ("A tool_choice that names a function is not honoured.",),
+        ("The server ignores a tool_choice that names a function.",),
         {"reasoning_field": "reasoning_content", "named_tool_choice": "required"},
     ),
     "transformers serve": Case(
         "transformers",
         WITH_SETTINGS,
-        ("Fields that the gateway adds are refused: chat_template_kwargs, return_token_ids.", "generation_config.json"),
+        ("The server refuses fields that the gateway adds: chat_template_kwargs, return_token_ids.", "generation_config.json"),
         {"reasoning_field": "reasoning_content", "default_max_output_tokens": 32768},
     ),
 }

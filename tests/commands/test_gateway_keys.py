@@ -62,7 +62,7 @@ def test_what_the_gateway_refuses_is_said(capsys: pytest.CaptureFixture[str], mo
             for wrong, reason in (
                 (("add", "--name", "bob"), "lock everybody else out"),
                 (("remove", "--name", "bob"), "There is no key named `bob`"),
-                (("add", "--limit", "tokens_per_day"), "NAME=VALUE"),
+                (("add", "--limit", "tokens_per_day"), "FIELD=VALUE"),
             ):
                 code, said, error = await key(capsys, *wrong, "--url", served.url)
                 assert (code, said) == (1, "")

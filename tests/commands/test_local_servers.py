@@ -77,7 +77,10 @@ def test_the_user_is_asked_in_a_terminal(
 
 def test_nobody_is_asked_without_one_but_the_error_says_what_is_there() -> None:
     assert choose_server([OLLAMA]) is None
-    assert suggested([OLLAMA]) == "\nfound Ollama at http://127.0.0.1:11434 (3 models): --backend http://127.0.0.1:11434"
+    assert (
+        suggested([OLLAMA])
+        == "\nFound Ollama at http://127.0.0.1:11434 (3 models). To use it: --backend http://127.0.0.1:11434"
+    )
 
 
 def test_the_session_that_was_written_last_goes_on_with_our_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,13 +60,13 @@ def test_reload_says_what_changes_and_when(
                 assert capsys.readouterr().out.splitlines() == [
                     f"Reloaded {gateway}: log_level",
                     f"After a rolling restart (kill -USR2 {pid}): drain_timeout",
-                    "After it is stopped and started: host",
+                    "After a restart (responses-gateway stop, then serve): host",
                 ]
                 await running.says("settings reloaded backends=1 changed=log_level")
                 write(file, url, workers=workers, log_levle="info")
                 assert await command("reload", "--pid", str(pid)) == 1
                 said = capsys.readouterr().err
-                assert f"{gateway} has not changed anything:" in said
+                assert f"{gateway} has changed nothing:" in said
                 assert "unknown key log_levle (did you mean log_level?)" in said
 
     run(test())
@@ -139,7 +139,7 @@ def test_stop_waits_for_running_responses_until_it_need_not(
                 def waits(times: int) -> bool:
                     nonlocal said
                     said += capfd.readouterr().err
-                    return said.count("Waiting for running responses, 600 s at most.") == times
+                    return said.count("Waiting for running responses (600 s at most).") == times
 
                 await until(lambda: waits(1), "the command waits")
                 again = asyncio.create_task(command("stop"))  # twice is not at once
@@ -163,13 +163,13 @@ def test_of_several_gateways_one_has_to_be_named(folder: str, capsys: pytest.Cap
         async with program(*flags) as one, program(*flags) as other:
             assert await command("stop") == 1
             said = capsys.readouterr().err
-            assert "several gateways run: choose one with --port or --pid" in said
+            assert "several gateways are running: choose one with --port or --pid" in said
             for each in (one, other):
                 assert f"\n  {each.url} (process {each.process.pid})" in said
             assert await command("stop", "--port", str(one.port)) == 0
             assert await one.exit() == 0
             assert await command("stop", "--pid", str(one.process.pid)) == 1
-            assert f"no gateway runs there; these do:\n  {other.url}" in capsys.readouterr().err
+            assert f"no gateway is running there; these are:\n  {other.url}" in capsys.readouterr().err
             assert await command("stop") == 0
             assert await other.exit() == 0
 
@@ -179,7 +179,7 @@ def test_of_several_gateways_one_has_to_be_named(folder: str, capsys: pytest.Cap
 @pytest.mark.parametrize("name", ["reload", "stop"])
 def test_without_a_gateway_it_says_so(folder: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name]) == 1
-    assert "no gateway of this user runs on this machine" in capsys.readouterr().err
+    assert "this user has no running gateway on this machine" in capsys.readouterr().err
 
 
 def test_the_socket_of_a_killed_gateway_is_cleared_away(folder: str) -> None:

@@ -303,7 +303,7 @@ def test_nothing_there_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture
     assert run(tmp_path) == 2
     assert run(tmp_path / "gone.jsonl") == 2
     err = capsys.readouterr().err
-    assert "no records found there" in err
+    assert "no records in " in err
     assert "No such file" in err
 
 

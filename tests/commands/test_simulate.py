@@ -45,7 +45,8 @@ def test_a_port_that_is_taken_is_an_error_of_one_line(capsys: pytest.CaptureFixt
         port = taken.getsockname()[1]
         assert simulate.run(arguments("--port", str(port))) == 1
     said = capsys.readouterr().err
-    assert re.fullmatch(rf"cannot listen on 127\.0\.0\.1:{port}: .+; choose another port with --port\n", said)
+    start = rf"responses-gateway simulate: cannot listen on 127\.0\.0\.1:{port}: "
+    assert re.fullmatch(rf"{start}.+: choose another port with --port\n", said)
 
 
 def test_arguments_become_options() -> None:
@@ -67,7 +68,7 @@ def test_a_weak_model_has_a_seed_and_perhaps_other_rates(capsys: pytest.CaptureF
     assert simulate.options_from(arguments("--weak", "7")).weak == WeakModel(7)
     assert simulate.options_from(arguments("--weak", "7", "--weak-rates", "empty=20")).weak == WeakModel(7, {"empty": 20})
     assert simulate.run(arguments("--weak-rates", "empty=20")) == 2
-    assert capsys.readouterr().err == "--weak-rates needs --weak SEED\n"
+    assert capsys.readouterr().err == "responses-gateway simulate: --weak-rates needs --weak SEED\n"
     with pytest.raises(SystemExit):
         arguments("--weak", "7", "--weak-rates", "emptyy=20")
     assert "unknown fault 'emptyy'" in capsys.readouterr().err

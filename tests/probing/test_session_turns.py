@@ -138,7 +138,7 @@ def test_what_is_not_reported_is_not_said_to_be_lost() -> None:
 
 
 def test_what_a_server_accepts_of_sessions_is_listed() -> None:
-    (row,) = [row for row in rows(probed()) if row.ability == "accepts of sessions"]
+    (row,) = [row for row in rows(probed()) if row.ability == "session fields"]
     assert row.value == "priority, session_id, nvext"
 
 

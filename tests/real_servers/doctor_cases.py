@@ -104,7 +104,7 @@ CASES: dict[str, Case] = {
     "transformers": Case(
         _USABLE,
         says=("after 1024 tokens", "generation_config.json"),
-        never=("Chat requests are refused", "Look at the log of the server"),
+        never=("refuses chat requests", "See the log of the server"),
         recommends=(("default_max_output_tokens", 32768),),
         facts={"own_limit": 1024},
     ),

@@ -122,17 +122,17 @@ def test_what_cannot_be_used_is_said_at_the_start(tmp_path: Path, text: str, sai
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ("a: {}", "a: either url or command is expected"),
-        ("a: {url: 'https://a', command: b}", "a: either url or command is expected"),
-        ("a: {url: 'https://a', args: [b]}", "a: args, env, cwd and transport: stdio belong to a command"),
-        ("a: {command: b, headers: {X: y}}", "a: headers, forward_authorization and transport: http or sse belong to a url"),
-        ("a: {url: 'ftp://a'}", "a: url: a URL like https://host.example/path is expected"),
-        ("a: {url: 'https://u:hunter2@a'}", "a: url: the URL must have no user and password"),
+        ("a: {}", "a: expected either url or command"),
+        ("a: {url: 'https://a', command: b}", "a: expected either url or command"),
+        ("a: {url: 'https://a', args: [b]}", "a: args, env, cwd and transport: stdio need command"),
+        ("a: {command: b, headers: {X: y}}", "a: headers, forward_authorization and transport: http or sse need url"),
+        ("a: {url: 'ftp://a'}", "a: url: expected a URL like https://host.example/path"),
+        ("a: {url: 'https://u:hunter2@a'}", "a: url: the URL must have no user or password"),
         ("a: {url: 'https://a:b'}", "a: url: not a valid URL"),
-        ("a: {url: 'https://a', headers: {X: \"hunter2\\n\"}}", "a: headers: a header consists of a name and a value"),
-        ("a: {url: 'https://a', allowed_tools: {}}", "a: allowed_tools: tool_names or read_only is expected"),
+        ("a: {url: 'https://a', headers: {X: \"hunter2\\n\"}}", "a: headers: the name and the value of a header"),
+        ("a: {url: 'https://a', allowed_tools: {}}", "a: allowed_tools: expected tool_names or read_only"),
         ("a: {urls: 'https://a'}", "a: unknown key urls (did you mean url?)"),
-        ("'1': {url: 'https://a'}", "a label begins with a letter"),
+        ("'1': {url: 'https://a'}", "a label must begin with a letter"),
     ],
 )
 def test_what_is_wrong_with_a_server_is_said_with_its_place(tmp_path: Path, entry: str, said: str) -> None:
@@ -142,7 +142,9 @@ def test_what_is_wrong_with_a_server_is_said_with_its_place(tmp_path: Path, entr
 
 
 def test_a_tool_for_files_has_a_label(tmp_path: Path) -> None:
-    assert "a tool is named by the label of its MCP server" in complaint(tmp_path, "file_search_tools: {'*': search}")
+    assert "expected the label of an MCP server and the name of its tool" in complaint(
+        tmp_path, "file_search_tools: {'*': search}"
+    )
 
 
 def test_the_examples_of_the_document_are_settings(tmp_path: Path) -> None:

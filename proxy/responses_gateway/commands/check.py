@@ -92,14 +92,12 @@ class CheckedStream(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the target, the request to send, and how to report."""
     parser.epilog = (
-        "Exit status: 0 for a valid stream (at the chosen level), 1 for an invalid one, 2 if there was none to check."
+        "Exit status: 0 for a valid stream (at the chosen level), 1 for an invalid one, 2 if there was no stream to check."
     )
-    parser.add_argument("target", metavar="URL|FILE", help="a server's base URL, or a saved stream (- reads stdin)")
-    request = parser.add_argument_group("request (of a URL)")
+    parser.add_argument("target", metavar="URL|FILE", help="base URL of a server, or a saved stream (- is standard input)")
+    request = parser.add_argument_group("request (if a URL is checked)")
     request.add_argument("--model", help="model to ask (default: the first that the server lists)")
-    request.add_argument(
-        "--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY or ANTHROPIC_API_KEY"
-    )
+    request.add_argument("--api-key", metavar="KEY", help="key (default: the variable OPENAI_API_KEY or ANTHROPIC_API_KEY)")
     request.add_argument("--input", metavar="TEXT", help="what to ask (default: a suitable question)")
     request.add_argument("--tools", action="store_true", help="offer a function tool, and ask the model to use it")
     request.add_argument("--timeout", type=positive, default=120, metavar="SECONDS", help="longest silence (default: 120)")
@@ -113,15 +111,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--level",
         choices=LEVELS,
         default="spec",
-        help="which rules a valid stream must keep: `breaks`, those that clients in use depend on; `spec` (the default), also "
+        help="rules that a valid stream must keep: `breaks`, those that today's clients depend on; `spec` (the default), also "
         "those of the Open Responses specification that OpenAI keeps; `stricter`, all of them, as this gateway does. "
-        "Violations of other rules are listed, but do not count",
+        "Violations of other rules are listed, but not counted",
     )
-    parser.add_argument(
-        "--client",
-        choices=["codex"],
-        help="check what this client needs: for Codex a call that was cut short must not be reported as done",
-    )
+    parser.add_argument("--client", choices=["codex"], help="also check that no call that was cut short is reported as done")
     parser.add_argument("--json", action="store_true", help="report as JSON")
 
 
@@ -130,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         protocol = PROTOCOLS[args.protocol]
         if args.client == "codex" and protocol.name != "Responses":
-            raise UnusableStream("Codex reads no other streams than those of the Responses API")
+            raise UnusableStream("--client codex needs --protocol responses: Codex reads no other streams")
         data = _fetch(args, protocol) if args.target.lower().startswith(("http://", "https://")) else _read(args.target)
         checked = _check(args.target, data, protocol, args.level, codex=args.client == "codex")
     except UnusableStream as error:
@@ -146,9 +140,9 @@ def run(args: argparse.Namespace) -> int:
 def _check(target: str, data: bytes, protocol: CheckedProtocol, level: Level, *, codex: bool) -> CheckedStream:
     texts = [frame.data for frame in frames(data) if frame.data != "[DONE]"]
     if not texts:
-        raise UnusableStream(f"no server-sent events in {target}")
+        raise UnusableStream(f"{target} contains no server-sent events")
     if '"chat.completion.chunk"' in texts[0]:
-        raise UnusableStream(f"{target} is a stream of Chat Completions, not of {protocol.name}")
+        raise UnusableStream(f"{target} is a stream of Chat Completions, not of the {protocol.name} API")
     return CheckedStream(target, len(texts), _event_type(texts[-1]), protocol.check(data, codex), level)
 
 
@@ -188,7 +182,7 @@ def _fetch(args: argparse.Namespace, protocol: CheckedProtocol) -> bytes:
             )
             return _stream(client, base + protocol.path, protocol.request(model, question, args.tools))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise UnusableStream(f"cannot reach {base}: {str(error) or type(error).__name__}") from None
+        raise UnusableStream(f"cannot reach {base}: {str(error) or type(error).__name__}: is it running?") from None
 
 
 def _base_url(url: str, path: str) -> str:
@@ -256,7 +250,7 @@ def _received(pieces: Iterable[bytes], url: str) -> bytes:
                 raise UnusableStream(f"{url} sent more than {MAX_BYTES} bytes")
     except httpx.HTTPError as error:
         # What came before is checked: that its end is missing is the result.
-        print(f"the stream broke off: {str(error) or type(error).__name__}", file=sys.stderr)
+        print(f"responses-gateway check: the stream broke off: {str(error) or type(error).__name__}", file=sys.stderr)
         if not data:
             raise
     return bytes(data)

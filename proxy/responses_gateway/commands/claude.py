@@ -35,8 +35,8 @@ _LEFT_OUT = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VE
 _MODES = ("--permission-mode", "--dangerously-skip-permissions")
 _WITHOUT_TERMINAL = frozenset({"-p", "--print"})
 _ASKS = (
-    "Claude Code asks before each command (its permission mode `default`): for its auto mode the gateway has to judge tool "
-    "calls, see the setting safeguards_model"
+    "Claude Code asks you before each command (permission mode `default`). Its auto mode needs a gateway that judges tool "
+    "calls: see `responses-gateway docs safeguards_model`"
 )
 # The variable from which Claude Code reads its key.
 _KEY = "CLAUDE_GATEWAY_KEY"

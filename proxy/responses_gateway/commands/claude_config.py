@@ -41,19 +41,17 @@ _MOST_OUTPUT = 32_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add where the gateway is, and where the file is."""
     parser.add_argument("--url", default=DEFAULT_URL, help="base URL of the gateway (default: %(default)s)")
-    parser.add_argument("--model", help="model to use (default: the first one served)")
-    parser.add_argument("--env-key", metavar="NAME", help="environment variable with the key, if the gateway needs one")
-    client_files.add_arguments(parser, "a file for `claude --settings FILE`", "`env` in settings.json")
-    parser.add_argument(
-        "--claude-home", type=Path, metavar="DIR", help="folder of these files (default: CLAUDE_CONFIG_DIR or ~/.claude)"
-    )
+    parser.add_argument("--model", help="model to start with (default: the first one served)")
+    parser.add_argument("--env-key", metavar="NAME", help="environment variable with the gateway's key, if it needs one")
+    client_files.add_arguments(parser, "the environment to a file for `claude --settings FILE`", "`env` in settings.json")
+    parser.add_argument("--claude-home", type=Path, metavar="DIR", help="its folder (default: CLAUDE_CONFIG_DIR or ~/.claude)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print or write the environment. Returns 0, 1 without a gateway to ask or a file that can be used, 2 for a wrong
     argument."""
     if args.env_key is not None and not _VARIABLE.fullmatch(args.env_key):
-        print("responses-gateway: --env-key: the name of an environment variable is expected", file=sys.stderr)
+        print("responses-gateway: --env-key: expected the name of an environment variable", file=sys.stderr)
         return 2
     url = read_url(args.url)
     if url is None:
@@ -114,10 +112,10 @@ def warn(model: str, offer: Offer) -> None:
     when to compact, because the gateway does not know it either."""
     warn_of_small_window("Claude Code", _FIRST_REQUEST, model, offer)
     if model not in offer.windows:
-        why = offer.unknown or f"the gateway does not know that of {model}"
+        why = offer.unknown or f"the gateway does not know the context window of {model}"
         print(
-            "responses-gateway: warning: Claude Code assumes a context window of a million tokens unless "
-            f"CLAUDE_CODE_MAX_CONTEXT_TOKENS is set: {why}",
+            "responses-gateway: warning: Claude Code will assume a context window of a million tokens, because "
+            f"{why}. To change that, set CLAUDE_CODE_MAX_CONTEXT_TOKENS.",
             file=sys.stderr,
         )
 
@@ -143,11 +141,11 @@ def _read(path: Path, text: str) -> dict[str, Any]:
     try:
         settings = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError) as error:
-        raise Unusable(f"{path} is not valid JSON, nothing was changed: {error}") from None
+        raise Unusable(f"{path} is not valid JSON, so nothing was changed: {error}") from None
     if not isinstance(settings, dict):
-        raise Unusable(f"{path} is not a JSON object, nothing was changed")
+        raise Unusable(f"{path} is not a JSON object, so nothing was changed")
     if not isinstance(settings.get("env", {}), dict):
-        raise Unusable(f"env in {path} is not a JSON object, nothing was changed")
+        raise Unusable(f"`env` in {path} is not a JSON object, so nothing was changed")
     return settings
 
 
@@ -167,4 +165,4 @@ def _note(settings: Mapping[str, Any]) -> str:
     """Return what to say of credentials for another server, if there are any."""
     found = [name for name, value in settings["env"].items() if value and OTHER_CREDENTIALS.fullmatch(name)]
     found += [_HELPER] if _HELPER in settings and _TOKEN in settings["env"] else []
-    return f"\nnote: {', '.join(found)} in it is for another server: remove it, or the gateway gets it" if found else ""
+    return f"\nNote: {', '.join(found)} in this file is for another server: remove it, or the gateway gets it." if found else ""

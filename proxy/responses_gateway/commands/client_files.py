@@ -14,10 +14,12 @@ from responses_gateway.commands.gateway_offer import Unusable
 
 def add_arguments(parser: argparse.ArgumentParser, profile: str, for_all: str) -> None:
     """Add what is written: a `profile`, which only some sessions of the client use, or the file `for_all`; or taken back."""
-    parser.add_argument("--write", action="store_true", help=f"write it as {profile}: other sessions stay as they are")
-    every_session = f"with --write or --restore: {for_all}, so that all sessions use the gateway; the rest of it stays"
+    parser.add_argument("--write", action="store_true", help=f"write {profile}; other sessions stay as they are")
+    every_session = (
+        f"with --write or --restore: change {for_all} instead, for all sessions; the rest of the file stays as it is"
+    )
     parser.add_argument("--default", action="store_true", help=every_session)
-    parser.add_argument("--restore", action="store_true", help="take back the last --write")
+    parser.add_argument("--restore", action="store_true", help="undo the last --write")
 
 
 def change(path: Path, changed: Callable[[str], tuple[str, str]]) -> str:
@@ -39,12 +41,12 @@ def _apply(path: Path, changed: Callable[[str], tuple[str, str]], keep: Callable
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         after, note = changed(before)
         if after == before:
-            return f"{path} is up to date{note}"
+            return f"{path} is up to date.{note}"
         backup = keep(path) if before else None
         _replace(path, after)
     except (OSError, UnicodeError) as error:
         raise Unusable(f"{path}: {error}") from None
-    return f"wrote {path}{f' (before: {backup})' if backup else ''}{note}"
+    return f"Wrote {path}{f'; the previous file is {backup}' if backup else ''}.{note}"
 
 
 def restore(path: Path) -> str:
@@ -53,12 +55,12 @@ def restore(path: Path) -> str:
     free = _free_backup(path)
     backup = _backup(path, free - 1)
     if free == 0:
-        raise Unusable(f"{path} has no backup ({backup.name}): nothing was changed")
+        raise Unusable(f"there is no backup of {path} ({backup.name}), so nothing was changed")
     try:
         os.replace(backup, path)
     except OSError as error:
         raise Unusable(f"{path}: {error}") from None
-    return f"{path} is again as it was before the last --write"
+    return f"{path} is as it was before the last --write."
 
 
 def restore_own(path: Path) -> str:
@@ -68,8 +70,8 @@ def restore_own(path: Path) -> str:
     try:
         path.unlink()
     except OSError as error:
-        raise Unusable(f"{path}: {error.strerror}: nothing was changed") from None
-    return f"removed {path}, which was not there before --write"
+        raise Unusable(f"cannot remove {path}: {error.strerror}, so nothing was changed") from None
+    return f"Removed {path}, which did not exist before --write."
 
 
 def _back_up(path: Path) -> Path:

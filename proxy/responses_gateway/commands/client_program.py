@@ -57,8 +57,8 @@ class ClientProgram(NamedTuple):
         name = self.program
         parser.usage = f"responses-gateway {name} [--backend URL] [OPTION …] [ARGUMENT OF {self.title.upper()} …]"
         parser.epilog = (
-            f"The first argument that is not one of these, and all after it, go to {self.title}: responses-gateway {name} "
-            f"{self.example} 'fix the tests'. The exit status is that of {self.title}."
+            f"The first argument that is not listed here, and all arguments after it, are passed on to {self.title}, for "
+            f"example: responses-gateway {name} {self.example} 'fix the tests'. The exit status is that of {self.title}."
         )
         add_gateway_arguments(parser, self.default_model)
         parser.add_argument(
@@ -97,7 +97,7 @@ def tell_how_to_go_on(program: str, own: Sequence[str], resume: str, sessions: I
     found = _SESSION_ID.search(path.stem)
     if written >= since and found is not None:
         command = shlex.join(["responses-gateway", program, *own, resume, found[0]])
-        print(f"To go on with this session: {command}", file=sys.stderr)
+        print(f"To continue this session, run: {command}", file=sys.stderr)
 
 
 def environment_without_proxy(url: str) -> dict[str, str]:

@@ -26,7 +26,7 @@ _CLIENT = ClientProgram(
     "Codex",
     "@openai/codex",
     "exec",
-    "the last one picked if it is served, else the first one served",
+    "the one used last if it is served, else the first one served",
     "separate from ~/.codex",
 )
 split_arguments = _CLIENT.split_arguments

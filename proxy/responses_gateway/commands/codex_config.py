@@ -38,16 +38,12 @@ _REASONS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add where the gateway is, and where the file is."""
-    parser.epilog = "Needs Codex 0.169 or later for the model catalog; older versions ignore that line."
+    parser.epilog = "The model catalog needs Codex 0.169 or later; older versions ignore model_catalog_url."
     parser.add_argument("--url", default=DEFAULT_URL, help="base URL of the gateway (default: %(default)s)")
-    parser.add_argument(
-        "--model", help="model to start with (default: that of the file if it is served, else the first one served)"
-    )
-    parser.add_argument("--env-key", metavar="NAME", help="environment variable with the key, if the backend needs one")
-    client_files.add_arguments(parser, f"a profile, for `codex --profile {PROFILE}`", "config.toml")
-    parser.add_argument(
-        "--codex-home", type=Path, metavar="DIR", help="folder of Codex's files (default: CODEX_HOME or ~/.codex)"
-    )
+    parser.add_argument("--model", help="model to start with (default: the one in the file if served, else the first served)")
+    parser.add_argument("--env-key", metavar="NAME", help="environment variable with the gateway's key, if it needs one")
+    client_files.add_arguments(parser, f"the configuration to a profile for `codex --profile {PROFILE}`", "config.toml")
+    parser.add_argument("--codex-home", type=Path, metavar="DIR", help="its folder (default: CODEX_HOME or ~/.codex)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -212,9 +208,9 @@ def _with_ours(path: Path, text: str, config: Mapping[str, Any]) -> tuple[str, s
     try:
         document = merged(tomlkit.parse(text), config)
     except TOMLKitError as error:
-        raise Unusable(f"{path} is not valid TOML, nothing was changed: {error}") from None
+        raise Unusable(f"{path} is not valid TOML, so nothing was changed: {error}") from None
     after = tomlkit.dumps(document).rstrip("\n") + "\n"
     if tomllib.loads(after) != document.unwrap():  # rather change nothing than something else
-        raise Unusable(f"{path} cannot be merged: please add by hand what is printed without --write")
+        raise Unusable(f"{path} cannot be changed safely: run the command without --write, and add by hand what it prints")
     overridden = ", ".join(key for key in _OVERRIDES if key in document)
-    return after, f"\nnote: {overridden} in it overrides what the gateway says of its models" if overridden else ""
+    return after, f"\nNote: {overridden} in this file overrides what the gateway says about its models." if overridden else ""

@@ -14,9 +14,9 @@ _PLACES = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the shell, and where its script belongs."""
-    parser.add_argument("shell", choices=list(_PLACES), help="the shell that completes")
+    parser.add_argument("shell", choices=list(_PLACES), help="the shell that will use the script")
     lines = "\n".join(f"  responses-gateway completion {shell} > {place}" for shell, place in _PLACES.items())
-    parser.epilog = f"Write the script once, and again after an upgrade; new shells use it:\n\n{lines}"
+    parser.epilog = f"Write the script into the folder of your shell, again after each upgrade; new shells use it:\n\n{lines}"
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 

@@ -47,13 +47,15 @@ _WEATHER = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--question", default=_QUESTION, help="what to ask the simulated model")
-    parser.add_argument("--tokens-per-second", type=not_negative, default=45.0, metavar="N", help="pace (default: %(default)s)")
+    parser.add_argument(
+        "--tokens-per-second", type=not_negative, default=45.0, metavar="N", help="speed (default: %(default)s)"
+    )
     parser.add_argument(
         "--dialect",
         choices=sorted(DIALECTS),
         default="vllm",
         metavar="NAME",
-        help="server that the backend behaves like, see `simulate --help` (default: %(default)s)",
+        help="server that the backend behaves like; `responses-gateway simulate --help` lists them (default: %(default)s)",
     )
 
 
@@ -188,7 +190,7 @@ async def _events(gateway: str, question: str, body: bytearray) -> AsyncIterator
     ):
         if response.is_error:
             await response.aread()
-            print(f"the gateway answered {response.status_code}: {response.text}", file=sys.stderr)
+            print(f"responses-gateway demo: the gateway answered HTTP {response.status_code}: {response.text}", file=sys.stderr)
             return
         async for data in response.aiter_bytes():
             body += data

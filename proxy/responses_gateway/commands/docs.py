@@ -21,9 +21,7 @@ _SETTING = re.compile(r'^- <a id="([^"]+)"></a>.*$', re.MULTILINE)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the topic."""
-    parser.add_argument(
-        "topic", metavar="TOPIC", nargs="?", help="a page, or the name of a setting; without it the pages are listed"
-    )
+    parser.add_argument("topic", metavar="TOPIC", nargs="?", help="a page or a setting; without it, the pages are listed")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if shown is None:
         known = [*pages, *_settings(pages)]
         print(
-            f"responses-gateway: no page {args.topic}{suggestion(topic, known)}: `responses-gateway docs` lists them",
+            f"responses-gateway: there is no page {args.topic}{suggestion(topic, known)}; `responses-gateway docs` lists all",
             file=sys.stderr,
         )
         return 2

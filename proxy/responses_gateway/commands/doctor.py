@@ -42,47 +42,37 @@ UNUSABLE = 2
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _DEFAULT_URL = "http://127.0.0.1:8000"
 _ONE_ADDRESS = (
-    "the name has one address: of a Service that is not headless (clusterIP: None) the gateway sees one backend, whatever is "
-    "behind it"
+    "the name has one address. If it is a Kubernetes Service, it must be headless (clusterIP: None): otherwise the gateway "
+    "sees one backend, however many there are"
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.epilog = (
-        "Exit status: 0 it works (with the settings that are printed), 1 something is broken, 2 it could not be examined. "
-        "Some twenty small requests are sent, and one prompt that exceeds the context length, to see how it is refused."
+        "Exit status: 0 if it works (with the settings that are printed), 1 if something is broken, 2 if it could not be "
+        "examined. The doctor sends some twenty small requests, and one prompt that is too long, to see the error."
     )
-    parser.add_argument("url", nargs="?", metavar="URL", help=f"a Chat Completions server (default: {_DEFAULT_URL})")
-    parser.add_argument("--gateway", metavar="URL", help="test a running gateway from end to end instead")
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="ask the sources of the pools in a settings file which backends there are"
-    )
+    parser.add_argument("url", nargs="?", metavar="URL", help=f"URL of a Chat Completions server (default: {_DEFAULT_URL})")
+    parser.add_argument("--gateway", metavar="URL", help="test a running gateway instead, from end to end")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="list the backends that the pools of a settings file find")
     parser.add_argument("--model", help="model to use (default: the first that the server lists)")
-    parser.add_argument("--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY")
-    parser.add_argument(
-        "--timeout", type=positive, default=120, metavar="SECONDS", help="longest time in which nothing comes (default: 120)"
-    )
-    parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="write the recommended settings to a file for serve --config"
-    )
+    parser.add_argument("--api-key", metavar="KEY", help="key of the server (default: the variable OPENAI_API_KEY)")
+    parser.add_argument("--timeout", type=positive, default=120, metavar="SECONDS", help="longest silence (default: 120)")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the settings that are recommended to this file")
     parser.add_argument("--json", action="store_true", help="report as JSON")
-    parser.add_argument(
-        "--agent",
-        action="store_true",
-        help="also play twenty small tasks of an agent, and report how well the model behaves in its turns",
-    )
+    parser.add_argument("--agent", action="store_true", help="also play twenty agent tasks, and report how the model behaves")
 
 
 def run(args: argparse.Namespace) -> int:
     """Examine and report. Return the exit status: 0 (works), 1 (broken) or 2 (could not be examined)."""
     api_key = args.api_key or os.environ.get("OPENAI_API_KEY")
     if args.gateway is not None and args.url is not None:
-        return _unusable("give the URL of a backend, or --gateway with the URL of a gateway")
+        return _unusable("--gateway takes the place of the backend's URL: leave out one of them")
     if args.agent and (args.gateway is not None or args.config is not None):
-        return _unusable("--agent needs the URL of a backend")
+        return _unusable("--agent examines a backend: leave out --gateway and --config")
     if args.config is not None and (args.gateway is not None or args.url is not None):
-        return _unusable("--config needs no URL")
+        return _unusable("--config examines the pools of a file: leave out the URL and --gateway")
     try:
         if args.gateway is not None:
             return _examine_gateway(args, api_key)
@@ -98,19 +88,20 @@ def run(args: argparse.Namespace) -> int:
 
 def _tell(question: str) -> None:
     """Show what is being asked, beside the report: at once also where the output is piped."""
-    print(f"asking: {printable(question)}", file=sys.stderr, flush=True)
+    print(f"testing: {printable(question)}", file=sys.stderr, flush=True)
 
 
 def _tell_missing_libraries() -> None:
     """Say which library an extra of this installation lacks, though it is installed."""
     for use, obstacle, extra in (("web pages", page_obstacle, "web"), ("PDFs", pdf_obstacle, "pdf")):
         if reason := obstacle():
-            text = f"warning: {use} cannot be read: {reason}. Install the extra again: {how_to_install(extra)}"
+            text = f"warning: the gateway cannot read {use}: {reason}. Reinstall the extra: {how_to_install(extra)}"
             print(printable(text), file=sys.stderr)
 
 
 def _unusable(text: str) -> int:
-    print(f"responses-gateway doctor: {printable(text)}", file=sys.stderr)
+    lines = "\n".join(map(printable, text.splitlines()))
+    print(f"responses-gateway doctor: {lines}", file=sys.stderr)
     return UNUSABLE
 
 
@@ -156,7 +147,7 @@ async def _play_agent(
 
 def _hint(error: ApiError) -> str:
     if error.status in (401, 403):
-        return " (give its key with --api-key, or in OPENAI_API_KEY)"
+        return " (give its key with --api-key, or in the variable OPENAI_API_KEY)"
     if error.code == "no_model":
         return " (name one with --model)"
     return ""
@@ -300,7 +291,7 @@ async def _look_at(name: str, details: BackendPool, seconds: float) -> PoolFindi
 
     watching = asyncio.create_task(source.watch(report))
     members: list[Target] = []
-    problem = f"nothing was said within {seconds:g} seconds"
+    problem = f"no answer within {seconds:g} seconds"
     with suppress(TimeoutError):
         members, problem = await asyncio.wait_for(said, seconds)
     watching.cancel()

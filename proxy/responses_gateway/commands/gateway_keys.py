@@ -31,7 +31,7 @@ class GatewayKeys(NamedTuple):
         """Return those of the gateway with this base URL, with the admin key of the environment."""
         admin_key = environ.get(_ADMIN_KEY)
         if not admin_key:
-            raise Unusable(f"the variable {_ADMIN_KEY} is not set: it needs the gateway's admin key")
+            raise Unusable(f"the variable {_ADMIN_KEY} is not set: set it to the gateway's admin key")
         return cls(f"{base_url.removesuffix('/v1')}/admin/keys", admin_key)
 
     def add(self, name: str, fields: Mapping[str, Any]) -> str:
@@ -50,7 +50,7 @@ class GatewayKeys(NamedTuple):
             width = max((len(name) for name, _ in keys), default=0)
             return [f"{name:<{width}}  {described}" for name, described in keys]
         except (LookupError, TypeError, AttributeError):
-            raise Unusable(f"{self.url} does not list keys as a gateway does: is it the right URL?") from None
+            raise Unusable(f"{self.url} does not list keys as a gateway does: is this the URL of a gateway?") from None
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {self.admin_key}"}
@@ -60,14 +60,14 @@ class GatewayKeys(NamedTuple):
             answer = httpx.request(method, url, headers=headers, json=body, timeout=_TIMEOUT, trust_env=uses_proxy)
             found = answer.json()
         except httpx.HTTPError:
-            raise Unusable(f"no gateway answers at {self.url}") from None
+            raise Unusable(f"no gateway answers at {self.url}: is it running, and is --url right?") from None
         except ValueError:
             found = None
         if isinstance(found, dict) and answer.is_success:
             return found
         error = found.get("error") if isinstance(found, dict) else None
-        message = error.get("message") if isinstance(error, dict) else "is it the URL of a gateway?"
-        raise Unusable(f"{self.url}: status {answer.status_code}: {message}")
+        message = error.get("message") if isinstance(error, dict) else "is this the URL of a gateway?"
+        raise Unusable(f"{self.url} answered HTTP {answer.status_code}: {message}")
 
 
 def read_fields(texts: Sequence[str]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def read_fields(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign:
-            raise Unusable(f"--limit {text}: NAME=VALUE is expected")
+            raise Unusable(f"--limit {text}: expected FIELD=VALUE")
         if name == "models":
             fields[name] = value.split(",")
         else:

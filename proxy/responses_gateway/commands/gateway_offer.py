@@ -74,7 +74,7 @@ def served_model(name: str | None, offer: Offer) -> str | None:
     """Return the model that the user has named, if the gateway serves it or could not be asked. Raises `Unusable`."""
     if name is None or not offer.served or name in offer.served:
         return name
-    raise Unusable(f"the model {name} is not served; there are: {', '.join(offer.models)}")
+    raise Unusable(f"--model: {name} is not served; choose one of: {', '.join(offer.models)}")
 
 
 def warn_of_small_window(client: str, first_request: int, model: str, offer: Offer) -> None:
@@ -82,8 +82,8 @@ def warn_of_small_window(client: str, first_request: int, model: str, offer: Off
     window = offer.windows.get(model)
     if window is not None and window < _SMALLEST_WINDOW:
         print(
-            f"responses-gateway: warning: {model} has a context of {window} tokens, and {client}'s first request alone "
-            f"has about {first_request}: serve a model with {_SMALLEST_WINDOW} or more",
+            f"responses-gateway: warning: the context window of {model} has {window:,} tokens, of which {client}'s first "
+            f"request alone takes about {first_request:,}. Serve a model with {_SMALLEST_WINDOW:,} tokens or more.",
             file=sys.stderr,
         )
 
@@ -92,7 +92,7 @@ def key_in(env_key: str | None, environ: Mapping[str, str]) -> str | None:
     """Return the key in the variable, if one is named. Raises `Unusable` where it is not set."""
     key = environ.get(env_key) if env_key else None
     if env_key and not key:
-        raise Unusable(f"the variable {env_key} is not set: the client needs it, and so does the list of models")
+        raise Unusable(f"--env-key: the variable {env_key} is not set: set it to your key for the gateway")
     return key
 
 
@@ -103,11 +103,11 @@ def _listed(url: str, env_key: str | None, environ: Mapping[str, str]) -> dict[s
     try:
         answer = httpx.get(f"{url}/models", headers=headers, timeout=_LISTING_TIMEOUT, trust_env=not is_on_this_machine(url))
     except httpx.HTTPError:
-        raise Unusable(f"no gateway answers at {url}: start it (responses-gateway serve --backend URL){_OR_NAMED}") from None
+        raise Unusable(f"no gateway answers at {url}: start one (responses-gateway serve --backend URL){_OR_NAMED}") from None
     if answer.status_code in (401, 403):
         if key:
-            raise Unusable(f"{url} refused the key in {env_key}")
-        raise Unusable(f"{url} needs a key: name its environment variable with --env-key")
+            raise Unusable(f"the gateway at {url} refused the key in {env_key}")
+        raise Unusable(f"the gateway at {url} needs a key: put it into an environment variable, and name that with --env-key")
     if answer.status_code >= 500 and answer.headers.get("server") == "responses-gateway":
         raise BackendDown(f"the gateway at {url} answers, but its backend does not: {_message_of(answer)}")
     try:
@@ -115,7 +115,9 @@ def _listed(url: str, env_key: str | None, environ: Mapping[str, str]) -> dict[s
     except ValueError:
         listed = None
     if not isinstance(listed, dict) or not isinstance(listed.get("models"), list):
-        raise Unusable(f"{url} does not list models as a gateway does (status {answer.status_code}): is it the right URL?")
+        raise Unusable(
+            f"{url} does not list models as a gateway does (HTTP {answer.status_code}): is this the URL of a gateway?"
+        )
     return listed
 
 
@@ -125,9 +127,9 @@ def _served(url: str, listed: Mapping[str, Any]) -> tuple[str, ...]:
         catalog = [model for model in listed["models"] if model["visibility"] == "list"]
         models = tuple(str(model["slug"]) for model in sorted(catalog, key=lambda model: model["priority"]))
     except (KeyError, TypeError):
-        raise Unusable(f"{url} does not list models as a gateway does: is it the right URL?") from None
+        raise Unusable(f"{url} does not list models as a gateway does: is this the URL of a gateway?") from None
     if not models:
-        raise Unusable(f"{url} lists no model: is its backend running? Or give --model")
+        raise Unusable(f"the gateway at {url} lists no model: start its backend, or give --model")
     return models
 
 

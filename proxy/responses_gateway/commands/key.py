@@ -25,25 +25,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=["new", "hash", "add", *_AT_GATEWAYS],
-        help="new: generate a key, and print it with its entry for the settings; hash: print the entry for a key read from "
-        "standard input, so that it is not in the history of a shell; add: generate a key, and write its entry into the file, "
-        "or have the gateway that runs at --url make one; list, remove: show and revoke the keys of that gateway",
+        help="new: generate a key, and print it with its entry for the settings file; hash: print the entry for a key that "
+        "is read from standard input, which keeps it out of the shell's history; add: generate a key in the settings file "
+        "(--config) or at a running gateway (--url); list, remove: show the keys of a running gateway, or revoke one",
     )
-    parser.add_argument(
-        "--name", help=f"name of the client in settings, logs and metrics (default for new, hash, add: {_NAME})"
-    )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the settings file that `add` changes; keeps a backup")
+    parser.add_argument("--name", help=f"client's name in settings, logs and metrics (default for new, hash, add: {_NAME})")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="with add: the settings file to change; a backup is kept")
     parser.add_argument(
         "--url",
-        help="the gateway that runs, for add, list and remove (default for the last two: at the usual port of this machine); "
-        "the variable RESPONSES_GATEWAY_ADMIN_KEY has its admin key",
+        help="with add, list and remove: URL of a running gateway (default for list and remove: the usual port of this "
+        "machine); its admin key is read from the variable RESPONSES_GATEWAY_ADMIN_KEY",
     )
     parser.add_argument(
         "--limit",
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="with add --url: a limit, team or models of the key, such as tokens_per_day=100000; can be repeated",
+        help="with add --url: a limit of the key, its team or its models, such as tokens_per_day=100000; can be repeated",
     )
 
 
@@ -68,9 +66,9 @@ def _misuse(args: argparse.Namespace) -> str:
     if args.action == "remove" and args.name is None:
         return "remove needs --name NAME"
     if is_for_gateway and (args.action not in ("add", *_AT_GATEWAYS) or args.config is not None):
-        return "--url is for add, list and remove, without --config"
+        return "--url is for add, list and remove; --config is for add"
     if args.limit and not (args.action == "add" and is_for_gateway):
-        return "--limit is for add --url: limits of the settings stand in the file"
+        return "--limit is for add --url: in a settings file, write the limits below the key's hash"
     return ""
 
 
@@ -88,9 +86,9 @@ def _at_gateway(args: argparse.Namespace) -> int:
             print("\n".join(keys.lines()) or "There are no keys.")
         elif args.action == "remove":
             keys.remove(name)
-            print(f"The key of {name} opens nothing any more.")
+            print(f"Revoked the key of {name}.")
         else:
-            print(f"The key, for {name} (it is shown this once):\n\n  {keys.add(name, read_fields(args.limit))}\n")
+            print(f"The key for {name}, which is shown only once:\n\n  {keys.add(name, read_fields(args.limit))}\n")
     except Unusable as error:
         print(f"responses-gateway: {error}", file=sys.stderr)
         return 1
@@ -116,8 +114,8 @@ def _for_settings(args: argparse.Namespace) -> int:
     if args.action == "add":
         return _add(args.config, args.name, key, hashed)
     if args.action == "new":
-        print(f"The key, for the client (it is shown this once):\n\n  {key}\n")
-        print("Its entry in the gateway's settings file, where only the hash is needed:\n")
+        print(f"The key for the client, which is shown only once:\n\n  {key}\n")
+        print("Add this entry to the gateway's settings file, which needs only the hash:\n")
     limits = ", ".join(name for name in ApiKey.model_fields if name != "hash")
     print(f"api_keys:\n  {args.name}:\n    hash: {hashed}\n    # optional limits for this key: {limits}")
     return 0
@@ -132,8 +130,8 @@ def _add(path: Path, name: str, key: str, hashed: str) -> int:
     except Unusable as error:
         print(f"responses-gateway: {path}: {error}", file=sys.stderr)
         return 1
-    print(f"The key, for {name} (it is shown this once):\n\n  {key}\n\n{done}")
-    print("A gateway that runs takes it after: responses-gateway reload")
+    print(f"The key for {name}, which is shown only once:\n\n  {key}\n\n{done}")
+    print("A running gateway reads it with: responses-gateway reload")
     return 0
 
 
@@ -148,7 +146,7 @@ def _with_entry(before: str, name: str, hashed: str) -> str:
         settings = yaml.safe_load(text) or {}
         keys = settings.get("api_keys") or {}
         if name in keys:
-            raise Unusable(f"api_keys has an entry {name} already: choose another name, or delete it")
+            raise Unusable(f"api_keys already has an entry {name}: choose another name, or delete that entry")
         place = _ENTRIES.search(text)
         indentation = (place[1] if place is not None else "") or "  "
         entry = f"{indentation}{name}:\n{indentation}{indentation}hash: {hashed}\n"
@@ -159,7 +157,7 @@ def _with_entry(before: str, name: str, hashed: str) -> str:
             "api_keys": {**keys, name: {"hash": hashed}},
         }
     except (yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError):
-        raise Unusable("it is no settings file that can be read: see serve --check") from None
+        raise Unusable("the file is not valid: `responses-gateway serve --config FILE --check` says why") from None
     if not is_right:
-        raise Unusable(f"its api_keys are not written one below the other: add {name}: {hashed} yourself")
+        raise Unusable(f"its api_keys are not written one below the other: add this entry yourself: {name}: {hashed}")
     return changed

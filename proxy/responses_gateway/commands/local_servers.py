@@ -39,7 +39,7 @@ def choose_server(servers: Sequence[LocalServer]) -> str | None:
     if not servers or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     for number, server in enumerate(servers, start=1):
-        print(f"responses-gateway: found {number}: {server}", file=sys.stderr)
+        print(f"responses-gateway: found server {number}: {server}", file=sys.stderr)
     which = "Use it" if len(servers) == 1 else f"Use which one, 1 to {len(servers)}"
     print(f"{which}? [{'Y/n' if len(servers) == 1 else '1'}] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline().strip().lower()
@@ -50,7 +50,7 @@ def choose_server(servers: Sequence[LocalServer]) -> str | None:
 
 def suggested(servers: Sequence[LocalServer]) -> str:
     """Return what an error says of the servers that are there."""
-    return "".join(f"\nfound {server}: --backend {server.url}" for server in servers)
+    return "".join(f"\nFound {server}. To use it: --backend {server.url}" for server in servers)
 
 
 def _ask(client: httpx.Client, url: str) -> LocalServer | None:

@@ -48,14 +48,14 @@ def add_gateway_arguments(parser: argparse.ArgumentParser, default_model: str) -
     """Add which gateway is used, or how one is started; `default_model` says which model is used if none is named."""
     parser.add_argument(
         "--url",
-        help=f"gateway to use; if none answers there, one is started (default: {DEFAULT_URL}, or a new gateway with "
-        "--backend, --simulator or --config)",
+        help=f"gateway to use; if none answers there, one is started (default: {DEFAULT_URL}, unless --backend, --simulator or "
+        "--config is given)",
     )
     parser.add_argument("--backend", metavar="URL", help="start a gateway in front of this Chat Completions server")
     parser.add_argument("--simulator", action="store_true", help="start a gateway in front of a simulated backend")
     parser.add_argument("--config", metavar="FILE", help="start a gateway with this settings file")
     parser.add_argument("--model", help=f"model to start with (default: {default_model})")
-    parser.add_argument("--env-key", metavar="NAME", help="environment variable with the key, if one is needed")
+    parser.add_argument("--env-key", metavar="NAME", help="environment variable with the gateway's key, if it needs one")
 
 
 def run_with_gateway(args: argparse.Namespace, home: Path, start: Callable[[str], int]) -> int:
@@ -82,7 +82,7 @@ def offer_at(url: str, args: argparse.Namespace) -> Offer:
     except BackendDown as error:
         if not args.backend:
             raise
-        raise Unusable(f"the backend {args.backend} does not answer: is it running, and is the URL right?") from error
+        raise Unusable(f"the backend {args.backend} does not answer: is it running, and is --backend right?") from error
 
 
 @contextmanager
@@ -90,17 +90,17 @@ def _gateway(url: str, args: argparse.Namespace, log: Path) -> Iterator[str]:
     """Give the URL of a gateway: the one that answers at `url`, or one that runs as long as the block. Raises `Unusable`."""
     wants_own = args.backend or args.simulator or args.config
     if args.url and wants_own and _answers(url):
-        raise Unusable(f"a gateway answers at {url} already: leave out --url, or --backend, --simulator and --config")
+        raise Unusable(f"a gateway already answers at {url}: leave out --url, or --backend, --simulator and --config")
     if not wants_own and _answers(url):
         yield url
         return
     if not is_on_this_machine(url):
-        raise Unusable(f"no gateway answers at {url}")
+        raise Unusable(f"no gateway answers at {url}: is it running, and is --url right?")
     if not wants_own and not any(os.environ.get(name) for name in _WITH_BACKEND):
         servers = find_servers()
         args.backend = choose_server(servers)
         if args.backend is None:
-            raise Unusable(f"the gateway did not start: no backend: give --backend URL, or try --simulator{suggested(servers)}")
+            raise Unusable(f"no gateway answers at {url}: give --backend URL, or try --simulator{suggested(servers)}")
     own = _with_free_port(url)  # so that it is nobody else's, and may end with this client
     process = _start(own, args, log)
     try:
@@ -172,7 +172,7 @@ def _answers(url: str) -> bool:
     except httpx.HTTPError as error:
         raise Unusable(f"the server at {url} does not answer like a gateway ({type(error).__name__})") from None
     if answer.headers.get("server") != "responses-gateway":
-        raise Unusable(f"another server listens at {url}: give --url another port, for example http://127.0.0.1:9001")
+        raise Unusable(f"the server at {url} is no gateway: give another URL with --url, for example http://127.0.0.1:9001")
     return True
 
 

@@ -24,14 +24,14 @@ def _reload(gateway: running_gateways.RunningGateway) -> int:
     try:
         outcome = msgspec.json.decode(gateway.lines.readline(), type=str | tuple[list[str], list[str], list[str]])
     except (OSError, msgspec.DecodeError):
-        outcome = "it ended meanwhile"
+        outcome = "It ended while it was reading the file."
     if isinstance(outcome, str):
-        print(f"responses-gateway: {gateway.title} has not changed anything:\n{outcome}", file=sys.stderr)
+        print(f"responses-gateway: {gateway.title} has changed nothing:\n{outcome}", file=sys.stderr)
         return 1
     at_once, rolling, restart = map(", ".join, outcome)
     print(f"Reloaded {gateway.title}: {at_once or ('nothing yet' if rolling or restart else 'nothing has changed')}")
     if rolling:
         print(f"After a rolling restart (kill -USR2 {gateway.introduction.pid}): {rolling}")
     if restart:
-        print(f"After it is stopped and started: {restart}")
+        print(f"After a restart (responses-gateway stop, then serve): {restart}")
     return 0

@@ -29,11 +29,9 @@ _SHOWN_WIDTH = 160
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the records, and how to report."""
     parser.epilog = (
-        "Exit status: 0 if all are identical, 1 if some differ, 2 if there was nothing to replay or some could not be read."
+        "Exit status: 0 if all are identical, 1 if some differ, 2 if nothing could be replayed or a record could not be read."
     )
-    parser.add_argument(
-        "paths", nargs="+", type=Path, metavar="FILE|FOLDER", help="records, as `serve --record FOLDER` keeps them"
-    )
+    parser.add_argument("paths", nargs="+", type=Path, metavar="FILE|FOLDER", help="records of `serve --record FOLDER`")
     parser.add_argument("--json", action="store_true", help="report as JSON")
 
 
@@ -48,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"responses-gateway replay: {path}: {error}", file=sys.stderr)
             failed = True
     if not replays and not failed:
-        print("responses-gateway replay: no records found there", file=sys.stderr)
+        print(f"responses-gateway replay: no records in {', '.join(map(str, args.paths))}", file=sys.stderr)
     if args.json:
         print(json.dumps([as_json(done) for done in replays], indent=2))
     else:

@@ -47,8 +47,8 @@ class RunningGateway(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what names one of several gateways."""
-    parser.add_argument("--port", type=port, metavar="PORT", help="the port at which it serves, if several gateways run")
-    parser.add_argument("--pid", type=count, metavar="PID", help="its process id, or that of the parent of its workers")
+    parser.add_argument("--port", type=port, metavar="PORT", help="port of the gateway, if several are running")
+    parser.add_argument("--pid", type=count, metavar="PID", help="process id of the gateway, or of its workers' parent")
 
 
 def give(args: argparse.Namespace, order: Callable[[RunningGateway], int]) -> int:
@@ -79,10 +79,12 @@ def _only_one(gateways: list[RunningGateway], args: argparse.Namespace, folder: 
         return wanted[0]
     listed = "".join(f"\n  {gateway.introduction.url} (process {gateway.introduction.pid})" for gateway in gateways)
     if wanted:
-        raise _NoGateway(f"several gateways run: choose one with --port or --pid{listed}")
+        raise _NoGateway(f"several gateways are running: choose one with --port or --pid{listed}")
     if gateways:
-        raise _NoGateway(f"no gateway runs there; these do:{listed}")
-    raise _NoGateway(f"no gateway of this user runs on this machine: {folder} has none (see `responses-gateway docs running`)")
+        raise _NoGateway(f"no gateway is running there; these are:{listed}")
+    raise _NoGateway(
+        f"this user has no running gateway on this machine ({folder} is empty): see `responses-gateway docs running`"
+    )
 
 
 def _connections(folder: Path) -> list[socket.socket]:

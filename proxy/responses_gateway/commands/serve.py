@@ -47,8 +47,8 @@ _OFTEN_NEEDED = {
     "--log-format", "--admin-key", "--record",
 }  # fmt: skip
 _NO_BACKEND = (
-    "no backend: give --backend URL (in a container the variable RESPONSES_GATEWAY_BACKEND, with Docker Compose BACKEND), or "
-    "try --simulator"
+    "no backend is set: give --backend URL (in a container, the variable RESPONSES_GATEWAY_BACKEND; with Docker Compose, "
+    "BACKEND), or try --simulator"
 )
 _SIMULATED_TOKENS_PER_SECOND = 60  # about what one stream of a busy server gets
 
@@ -58,13 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "responses-gateway serve --backend URL [OPTION …]"
     parser.epilog = (
         f"Each setting is also an environment variable ({flag('port')} is {variable('port')}) and a key of the YAML "
-        "file. Flags override the environment, and the environment overrides the file. --help-all shows all options; "
-        "responses-gateway docs prints the pages that are named here: for example docs configuration, or docs port."
+        "file. Flags override the environment, and the environment overrides the file. --help-all shows all options. "
+        "To read a page that is named here: responses-gateway docs configuration, for example."
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help=f"YAML file of settings (or {CONFIG_VARIABLE})")
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"YAML file with settings (or {CONFIG_VARIABLE})")
     parser.add_argument("--print-config", action="store_true", help="print the settings in effect and what sets them, and exit")
-    parser.add_argument("--check", action="store_true", help="try all that a start opens, and exit")
-    parser.add_argument("--simulator", action="store_true", help="start a simulated backend as well, and serve that")
+    parser.add_argument("--check", action="store_true", help="check that the gateway could start with these settings, and exit")
+    parser.add_argument("--simulator", action="store_true", help="also start a simulated backend, and use it")
     # A mapping is for files, not for command lines.
     flagged = (setting for setting in reference() if setting.kind != "MAPPING")
     for title, settings in groupby(flagged, key=lambda setting: setting.section):
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         if args.print_config:
             for name, origin in sorted(origins(_flags(args), args.config, os.environ).items()):
                 print(f"# {name} is set by {origin}")
-            print("# All others have their defaults.", describe(settings), sep="\n", end="")
+            print("# All other settings have their defaults.", describe(settings), sep="\n", end="")
             _check(_file_checks(settings))
             return 0
         if args.check:
@@ -112,13 +112,14 @@ def run(args: argparse.Namespace) -> int:
         if not args.simulator:
             return _serve(args, settings, {})
         with _simulator() as url, _simulated_store(settings) as store:
-            print(f"simulated backend at {url}", file=sys.stderr)
+            print(f"The simulated backend is ready at {url}.", file=sys.stderr)
             overrides = {"backend": [backend_url(url)], "store": store}
             if settings.ui == "auto":
                 overrides["ui"] = "open"
             return _serve(args, settings.model_copy(update=overrides), overrides)
     except SettingsError as error:
-        print(f"responses-gateway: {error}", file=sys.stderr)
+        written = origins(_flags(args), args.config, os.environ)
+        print(f"responses-gateway: {_as_written(error, written)}", file=sys.stderr)
         return 2
     finally:
         for number, handler in before.items():
@@ -148,8 +149,7 @@ def _settings(args: argparse.Namespace, overrides: Mapping[str, Any], simulator:
         try:
             _check([*checks, *_file_checks(settings)])
         except SettingsError as error:
-            written = origins(given, args.config, os.environ)
-            raise SettingsError("\n".join(_as_written(line, written) for line in str(error).splitlines())) from None
+            raise _as_written(error, origins(given, args.config, os.environ)) from None
     return settings
 
 
@@ -177,13 +177,17 @@ def _check(checks: Iterable[Callable[[], None]]) -> None:
         raise SettingsError("\n".join(complaints))
 
 
-def _as_written(complaint: str, written: Mapping[str, str]) -> str:
-    """Return a complaint about a flag as one about what sets it (see `origins`): its variable, or its name in the file."""
-    for name, origin in written.items():
-        if origin != flag(name) and complaint.startswith(f"{flag(name)}: "):
-            place = origin if origin == variable(name) else f"{origin}: {name}"
-            return place + complaint.removeprefix(flag(name))
-    return complaint
+def _as_written(error: SettingsError, written: Mapping[str, str]) -> SettingsError:
+    """Return complaints about settings as ones about what sets them (see `origins`): a flag, a variable, or a name in the
+    file."""
+    lines = []
+    for line in str(error).splitlines():
+        start, _, rest = line.partition(": ")
+        name = start.removeprefix("--").replace("-", "_")
+        origin = written.get(name)
+        place = origin if origin in (None, flag(name), variable(name)) else f"{origin}: {name}"
+        lines.append(f"{place}: {rest}" if place else line)
+    return SettingsError("\n".join(lines))
 
 
 def _complaints_about_parsers(given: Mapping[str, Any], config: Path | None) -> list[str]:
@@ -203,7 +207,7 @@ def _refuse_own_address(settings: Settings) -> None:
         if settings.port and address.port == settings.port and (address.hostname or "") in own:
             raise SettingsError(
                 f"the backend {address.netloc} is the address of this gateway itself: give the URL of your Chat Completions "
-                f"server, or another port to the gateway ({flag('port')})"
+                f"server, or let the gateway listen on another port ({flag('port')})"
             )
 
 
@@ -239,7 +243,7 @@ def _work(args: argparse.Namespace) -> int:
 def _require_backend(settings: Settings, simulator: bool) -> None:
     given = bool(settings.backend or settings.backends or settings.pools)
     if simulator and given:
-        raise SettingsError("--simulator starts a backend of its own: leave --backend out")
+        raise SettingsError("--simulator starts a simulated backend: leave out --backend, or --simulator")
     if not simulator and not given:
         raise SettingsError(_NO_BACKEND)
 
@@ -277,7 +281,7 @@ def _reload(args: argparse.Namespace, overrides: Mapping[str, Any]) -> Callable[
 
 def _require_a_store_for_all(settings: Settings) -> None:
     if settings.workers > 1 and settings.store == "memory":
-        raise SettingsError(f"{flag('store')} memory is for one process: several workers need a file, or `none`")
+        raise SettingsError(f"{flag('store')} memory works with one worker only: give a file or a database, or `none`")
 
 
 def _require_folder(record: Path | None) -> None:
@@ -285,7 +289,7 @@ def _require_folder(record: Path | None) -> None:
         if record is not None:
             record.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise SettingsError(f"{flag('record')}: {error.strerror}") from None
+        raise SettingsError(f"{flag('record')}: {record}: {error.strerror}") from None
 
 
 def _require_parsers(settings: Settings) -> None:

@@ -20,7 +20,7 @@ from responses_gateway.simulator.weak import DEFAULT_RATES, parse_rates
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=port, default=8000, help="port; 0 for a free one (default: %(default)s)")
+    parser.add_argument("--port", type=port, default=8000, help="port; 0 chooses a free one (default: %(default)s)")
     parser.add_argument("--model", action="append", metavar="NAME", help="a model to list; may be repeated")
     parser.add_argument("--strict-models", action="store_true", help="answer 404 to models that are not listed")
     parser.add_argument(
@@ -30,38 +30,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"server to behave like: {', '.join(DIALECTS)} (default: %(default)s)",
     )
-    parser.add_argument(
-        "--tokens-per-second", type=not_negative, default=0.0, metavar="N", help="pace of a stream; 0: no limit"
-    )
+    parser.add_argument("--tokens-per-second", type=not_negative, default=0.0, metavar="N", help="speed; 0 is no limit")
     parser.add_argument("--first-token-seconds", type=not_negative, default=0.0, metavar="S", help="simulated prefill time")
-    parser.add_argument("--tokens-per-delta", type=count, metavar="N", help="tokens in one chunk")
-    parser.add_argument(
-        "--max-model-len", type=count, default=131072, metavar="N", help="context length (default: %(default)s)"
-    )
+    parser.add_argument("--tokens-per-delta", type=count, metavar="N", help="tokens in each chunk")
+    parser.add_argument("--max-model-len", type=count, default=131072, metavar="N", help="context (default: %(default)s)")
     parser.add_argument(
         "--strict-tools",
         choices=get_args(StrictTools),
         default="renders",
-        help="what `strict` in tools does: their schemas are enforced, with or without a place in the prompt, or it is ignored "
-        "(default: %(default)s)",
+        help="what `strict` in tools does: `enforces` their schemas, `renders` them in the prompt and enforces them, or "
+        "`ignores` it (default: %(default)s)",
     )
     parser.add_argument("--api-key", metavar="KEY", help="answer 401 to requests without this key")
     _add_weakness(parser)
 
 
 def _add_weakness(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--weak",
-        type=int,
-        metavar="SEED",
-        help="make the mistakes of a weak model if tools are offered, as the seed decides",
-    )
+    parser.add_argument("--weak", type=int, metavar="SEED", help="make mistakes with tools, like a weak model")
     rates = ",".join(f"{name}={rate:g}" for name, rate in DEFAULT_RATES.items())
     parser.add_argument(
         "--weak-rates",
         type=_rates,
         metavar="NAME=PERCENT,…",
-        help=f"the mistakes of --weak, in percent of the answers, without those that are not named (default: {rates})",
+        help="with --weak: how many answers have which mistake, in percent; mistakes that are not named do not occur "
+        f"(default: {rates})",
     )
 
 
@@ -93,13 +85,14 @@ def options_from(args: argparse.Namespace) -> SimulatorOptions:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM. Returns 0 after a clean stop, 1 if it cannot listen, 2 for arguments that do not fit."""
     if args.weak_rates is not None and args.weak is None:
-        print("--weak-rates needs --weak SEED", file=sys.stderr)
+        print("responses-gateway simulate: --weak-rates needs --weak SEED", file=sys.stderr)
         return 2
     try:
         _run(_serve(options_from(args), args.host, args.port))
     except OSError as error:
-        way_out = "; choose another port with --port" if error.errno == errno.EADDRINUSE else ""
-        print(f"cannot listen on {args.host}:{args.port}: {error.strerror or error}{way_out}", file=sys.stderr)
+        way_out = ": choose another port with --port" if error.errno == errno.EADDRINUSE else ""
+        problem = f"cannot listen on {args.host}:{args.port}: {error.strerror or error}{way_out}"
+        print(f"responses-gateway simulate: {problem}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # only where the loop has no signal handlers
         return 0

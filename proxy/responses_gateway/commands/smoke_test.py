@@ -77,7 +77,7 @@ def _run(name: str, action: Callable[[], str]) -> Step:
         place = f" from {error.request.url}" if isinstance(error, httpx.RequestError) else ""
         return Step(name, "failed", f"no answer{place}: {str(error) or type(error).__name__}")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        return Step(name, "failed", f"an answer of an unexpected shape ({type(error).__name__}: {error})")
+        return Step(name, "failed", f"the answer has an unexpected shape ({type(error).__name__}: {error})")
 
 
 @dataclass
@@ -93,7 +93,7 @@ class _SmokeTest:
         self._look_for_gateway()
         answer = self._client.get(f"{self._base}/models")
         if answer.status_code in _NEEDS_KEY:
-            raise _Failed(f"HTTP {answer.status_code}: a key is needed (--api-key, or OPENAI_API_KEY)")
+            raise _Failed(f"HTTP {answer.status_code}: give its key with --api-key, or in the variable OPENAI_API_KEY")
         listed = [model["id"] for model in answer.json()["data"]] if answer.is_success else []
         self._model = self._model or next(iter(listed), None)
         if self._model is None:
@@ -105,7 +105,7 @@ class _SmokeTest:
         answer = self._post("/responses", {"model": self._model or "any", "input": 5})
         if answer.status_code in _NEEDS_KEY or _is_api_error(answer):
             return
-        raise _Failed(f"no gateway there: {self._base}/responses answers HTTP {answer.status_code}")
+        raise _Failed(f"there is no gateway: {self._base}/responses answers HTTP {answer.status_code}")
 
     def text(self) -> str:
         response, events = self._stream(input="Say hello in five words.")
@@ -121,14 +121,16 @@ class _SmokeTest:
         self._items = response["output"]
         calls = [item for item in self._items if item["type"] == "function_call"]
         if not calls:
-            raise _Unclear("the model made no call; does the backend parse calls? (see `responses-gateway doctor BACKEND-URL`)")
+            raise _Unclear(
+                "the model made no call: see whether the backend parses calls (responses-gateway doctor BACKEND-URL)"
+            )
         json.loads(calls[0]["arguments"])
         return f"{events} events: {calls[0]['name']}({calls[0]['arguments']})"
 
     def result(self) -> str:
         calls = [item for item in self._items if item["type"] == "function_call"]
         if not calls:
-            raise _Unclear("without a call there is none")
+            raise _Unclear("there was no call to give a result for")
         results = [{"type": "function_call_output", "call_id": call["call_id"], "output": "18 °C, sunny"} for call in calls]
         question = {"type": "message", "role": "user", "content": _QUESTION}
         response, events = self._stream(input=[question, *self._items, *results], tools=[_TOOL])

@@ -17,7 +17,7 @@ _SOON = 1.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what names one of several gateways, and whether to wait for running responses."""
     running_gateways.add_arguments(parser)
-    parser.add_argument("--now", action="store_true", help="end running responses as failed instead of waiting for them")
+    parser.add_argument("--now", action="store_true", help="end running responses as failed, instead of waiting for them")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,7 +29,7 @@ def _stop(gateway: running_gateways.RunningGateway, order: str) -> int:
     gateway.send(order)
     if not select.select([gateway.connection], [], [], _SOON)[0]:
         longest = f"{gateway.introduction.stop_timeout:g} s at most"
-        print(f"Waiting for running responses, {longest}. `stop --now` ends them at once.", file=sys.stderr)
+        print(f"Waiting for running responses ({longest}). `responses-gateway stop --now` ends them at once.", file=sys.stderr)
         select.select([gateway.connection], [], [])  # its end closes the connection
     print(f"Stopped {gateway.title}.")
     return 0

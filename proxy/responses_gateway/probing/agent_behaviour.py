@@ -92,27 +92,27 @@ def behaviour_rows(behaviour: Behaviour) -> Iterator[Row]:
 def behaviour_findings(behaviour: Behaviour, checks: ToolChecks, server: str) -> Iterator[Finding]:
     """Yield what is wrong, and what to change."""
     if checks.ignores_tools:
-        text = f"The server ignores tools: a prompt has {checks.tokens_with} tokens with them, {checks.tokens_without} without."
+        text = f"The server ignores tools: a prompt has {checks.tokens_with} tokens with them; {checks.tokens_without} without."
         change = _TEMPLATE.get(server, "give it a chat template that has a place for tools")
         yield Finding("error", text, f"No model sees its tools: {change}, or serve another model.")
     if checks.ignored_choices:
         text = f"The server ignores tool_choice: {', '.join(checks.ignored_choices)}."
-        yield Finding("warning", text, "A client cannot force a call there, or forbid one; agents seldom do.")
+        yield Finding("warning", text, "Clients cannot force or forbid a call; agents seldom do.")
     if behaviour.problems:
         yield Finding("warning", f"{len(behaviour.problems)} tasks could not be played: {behaviour.problems[0]}")
     if behaviour.answers and not behaviour.calls and not checks.ignores_tools:
         text = "The model made no call in any task."
-        yield Finding("warning", text, f"Calls may come as markup that nobody parses: {_parser(server)}. Or it is too small.")
+        yield Finding("warning", text, f"Its calls may be markup that nobody parses: {_parser(server)}. Or it is too small.")
     yield from _early_findings(behaviour.early, server)
     if behaviour.refused:
         text = f"A client would refuse calls: {_counts(behaviour.refused, sum(behaviour.calls.values()))}."
         advice = (
-            f"repair_calls: safe, the default for most agents, repairs {behaviour.repairable} of them. "
+            f"The setting repair_calls: safe, the default for most agents, repairs {behaviour.repairable} of them; "
             "strict_calls: auto prevents them if the server can."
         )
         yield Finding("warning", text, advice)
     if behaviour.repeats:
-        advice = "repetition_notice: true tells a model that it repeats itself."
+        advice = "The setting repetition_notice: true adds a notice for the model that it repeats itself."
         yield Finding("warning", f"Calls repeat earlier ones, with the same result: {behaviour.repeats}.", advice)
 
 
@@ -122,10 +122,10 @@ def _early_findings(early: Mapping[str, int], server: str) -> Iterator[Finding]:
         text = f"Calls were lost in markup: {_counts(markup)}."
         yield Finding("warning", text, f"The server's parser may not fit: {_parser(server)}.")
     if any(name != "announced" for name in early):
-        advice = "continue_early_ends: certain asks the model to go on, inside the same response."
+        advice = "The setting continue_early_ends: certain asks the model to go on, in the same response."
         yield Finding("warning", f"Turns ended early: {_counts(early)}.", advice)
     elif early:
-        advice = "continue_early_ends: all asks the model to go on after announcements, too."
+        advice = "The setting continue_early_ends: all asks the model to go on after announcements, too."
         yield Finding("warning", f"Turns ended with an announced step: {_counts(early)}.", advice)
 
 

@@ -41,17 +41,17 @@ _FIRST_PROMPTS = {"Codex": 10_000, "Claude Code": 16_000}
 _LONG_WAIT = 10.0
 _PATTERNS = {"json": "enforced, as JSON", "text": "enforced, as text"}
 _ENFORCEMENT: dict[Enforcement | None, str] = {
-    "enforced": "enforced if `strict`: strict_calls auto sends it",
-    "rendered": "enforced if `strict`, which changes the prompt: strict_calls auto sends nothing",
-    "ignored": "not enforced: strict_calls auto sends nothing",
-    "kept": "kept without `strict`: strict_calls auto sends nothing",
-    "refused": "`strict` is refused: strict_calls auto sends nothing",
-    None: "unknown whether they are enforced: strict_calls auto sends nothing",
+    "enforced": "enforced if `strict`, which strict_calls: auto sends",
+    "rendered": "enforced if `strict`; strict_calls: auto does not send it, because it changes the prompt",
+    "ignored": "not enforced, so strict_calls: auto does not send `strict`",
+    "kept": "kept without `strict`, so strict_calls: auto does not send it",
+    "refused": "`strict` is refused, so strict_calls: auto does not send it",
+    None: "unknown, so strict_calls: auto does not send `strict`",
 }
 _SHAPES = {
     "openai": "OpenAI's",
-    "flat": "flat object",
-    "text": "bare text",
+    "flat": "a flat object",
+    "text": "plain text",
     "detail": "FastAPI's detail",
     "other": "unreadable",
 }
@@ -62,12 +62,12 @@ _LOST: dict[LostCause, tuple[str, str]] = {
         "Give the gateway each server as a backend, or turn on session affinity in the router.",
     ),
     "evicted": (
-        "The server no longer has what it has just read",
+        "The server no longer has what it just read",
         "Its prefix cache is off or too small, or there are many servers behind the URL.",
     ),
-    "template": ("The chat template renders earlier turns in another way when the session goes on", ""),
+    "template": ("The chat template renders earlier turns differently when the session goes on", ""),
     "unreported": (
-        "The server does not say what of a prompt was cached, so that lost tokens cannot be seen",
+        "The server does not say how much of a prompt was cached, so the doctor cannot see lost tokens",
         "vLLM needs --enable-prompt-tokens-details, SGLang --enable-cache-report.",
     ),
 }
@@ -111,18 +111,18 @@ def findings(profile: Profile) -> list[Finding]:
 
 def _refused(profile: Profile) -> Finding:
     refusal = profile.refusal or ""
-    advice = "Look at the log of the server." if profile.models else "Is this the URL of a Chat Completions server?"
+    advice = "See the log of the server." if profile.models else "Is this the URL of a Chat Completions server?"
     if refusal.startswith(_TEMPORARY):
         advice = "It may be busy or still loading the model: try again in a while."
     elif "model" in refusal.lower() and profile.models:
         advice = f"It serves {', '.join(model.id for model in profile.models)}: name one with --model."
-    return Finding("error", f"Chat requests are refused: {refusal}", advice)
+    return Finding("error", f"The server refuses chat requests: {refusal}", advice)
 
 
 def _speed(profile: Profile) -> Iterator[Finding]:
     if profile.times.unfinished:
-        text = f"Answers were still coming when the doctor cut them: {', '.join(profile.times.unfinished)}."
-        yield Finding("note", text, "What they would have shown is unknown; a larger --timeout waits longer.")
+        text = f"The doctor cut off answers that were still coming: {', '.join(profile.times.unfinished)}."
+        yield Finding("note", text, "What they would have shown is unknown. To wait longer, give a larger --timeout.")
     if not profile.times.slow:
         return
     text = f"slow: {profile.times.tokens_per_second:.2g} tokens/s."
@@ -133,7 +133,7 @@ def _speed(profile: Profile) -> Iterator[Finding]:
             f"{agent}'s first prompt ({tokens:,} tokens) about {_duration(tokens / reading)}"
             for agent, tokens in _FIRST_PROMPTS.items()
         )
-        advice = f"Time until it is read: {times}. {advice}"
+        advice = f"Time to read a first prompt: {times}. {advice}"
     yield Finding("warning", text, advice, loss=False)
 
 
@@ -146,17 +146,17 @@ def _streams(profile: Profile) -> Iterator[Finding]:
     if broken:
         by_problem = {problem: [name for name in broken if broken[name] == problem] for problem in broken.values()}
         problems = "; ".join(f"{problem} ({', '.join(names)})" for problem, names in by_problem.items())
-        advice = "Look at the log of the server, and for a proxy in between that cuts or rewrites streams."
+        advice = "See the log of the server, and look for a proxy in between that cuts or rewrites streams."
         yield Finding("error", f"Answers break: {problems}", advice)
     if not profile.streams:
         yield Finding(
-            "warning", "The server answers in one piece although a stream was requested.", "Clients see nothing before the end."
+            "warning", "The server answers in one piece although a stream was requested.", "Clients see nothing until the end."
         )
     if profile.streams and profile.finish_reason and profile.done_marker is False:
         yield Finding("note", "Streams end without [DONE].", "Harmless: the finish_reason shows that they are complete.")
     if profile.usage == "none":
-        advice = "Clients see no token counts, and Codex cannot tell when to compact."
-        yield Finding("warning", "Streams carry no usage, though stream_options.include_usage asks for it.", advice)
+        advice = "Clients see no token counts, and Codex does not know when to compact."
+        yield Finding("warning", "Streams carry no usage, although stream_options.include_usage asks for it.", advice)
 
 
 def _reasoning(profile: Profile) -> Iterator[Finding]:
@@ -205,23 +205,23 @@ def _calls(profile: Profile) -> Iterator[Finding]:
         yield Finding("warning", "The model made no tool call when asked for one.", advice)
     elif profile.calls == "forced":
         advice = "The server supports tools, but the model hardly uses them. Coding agents need a model that does."
-        yield Finding("warning", "The model called a tool only when it was forced to.", advice)
+        yield Finding("warning", "The model called a tool only when forced to.", advice)
     elif profile.calls == "legacy":
         yield Finding(
             "note", "Calls arrive in the old field function_call.", "The gateway translates them, one call at a time."
         )
     if profile.shows_tools is False and needed.tools is None:
-        text = "The chat template has no place for tools: a prompt with tools is as long as one without, so no model sees them."
-        advice = "Give the server a template that has one, or another model. Coding agents need tools."
+        text = "The chat template leaves tools out: a prompt with tools is as long as one without, so no model sees them."
+        advice = "Give the server a template with tools, or serve another model. Coding agents need tools."
         yield Finding("error", text, f"{_TEMPLATE_FLAGS.get(profile.server, '')}{advice}")
     if profile.call_arguments_valid is False:
-        advice = "The gateway passes them on as they are; a parser that fits the model may help."
+        advice = "The gateway passes them on unchanged; a parser that fits the model may help."
         yield Finding("warning", "The arguments of a call were not a JSON object.", advice)
     if profile.interleaved_calls:
         yield Finding("note", "Parallel calls are interleaved.", "The gateway puts them in order.")
     if markup_leaks(profile):
-        advice = "Check that the parsers fit the model; the setting rescue: true parses the markup that gets through."
-        yield Finding("warning", "The server parses, but markup gets through to the text.", advice)
+        advice = "Check that its parsers fit the model; with the setting rescue: true the gateway parses what is left."
+        yield Finding("warning", "The server parses, but markup still gets into the text.", advice)
 
 
 def _swallowed(profile: Profile, needed: NeededParsers) -> Finding:
@@ -230,7 +230,7 @@ def _swallowed(profile: Profile, needed: NeededParsers) -> Finding:
     text = (
         "The tool parser of the server does not fit the model: it leaves calls out. The model wrote a call as "
         f"{parser or 'markup that no known parser reads'}; "
-        f"of that answer, {profile.swallowed.unseen_tokens} tokens were not shown."
+        f"{profile.swallowed.unseen_tokens} tokens of that answer were not shown."
     )
     if needed.tools is not None:
         return Finding("warning", text, _parser_advice(profile, needed))
@@ -288,7 +288,7 @@ def _limits(profile: Profile) -> Iterator[Finding]:
         yield Finding("warning", "A prompt longer than the context is accepted.", advice)
     elif profile.overflow == "unclear":
         yield Finding(
-            "warning", "A prompt that is too long gets an error that does not say so.", "Codex will not compact automatically."
+            "warning", "The error for a prompt that is too long does not say so.", "Codex will not compact automatically."
         )
     if profile.max_length is None:
         advice = "Set model_context_window in the configuration of Codex."
@@ -299,13 +299,11 @@ def _limits(profile: Profile) -> Iterator[Finding]:
 
 def _rest(profile: Profile) -> Iterator[Finding]:
     if profile.refused_fields:
-        advice = (
-            "The gateway leaves them out after the first refusal, or renames them; nothing that a client asked for is lost."
-        )
-        yield Finding("note", f"Fields that the gateway adds are refused: {', '.join(profile.refused_fields)}.", advice)
+        advice = "The gateway leaves them out after the first refusal, or renames them; nothing that a client requests is lost."
+        yield Finding("note", f"The server refuses fields that the gateway adds: {', '.join(profile.refused_fields)}.", advice)
     if profile.named_tool_choice == "required":
-        advice = "The setting named_tool_choice: required offers that function alone instead."
-        yield Finding("note", "A tool_choice that names a function is not honoured.", advice)
+        advice = "With the setting named_tool_choice: required, the gateway offers that function alone instead."
+        yield Finding("note", "The server ignores a tool_choice that names a function.", advice)
     remedies = {
         "two_system": "the default system_messages: merge avoids them",
         "late_system": "the default late_developer: user avoids it",
@@ -324,14 +322,14 @@ def _rest(profile: Profile) -> Iterator[Finding]:
         yield Finding("note", "The format of errors is unknown.", "Clients see the HTTP status without a message.")
     if profile.stops is False:
         advice = (
-            "The GPU keeps working on an answer that nobody reads. Is there a proxy in between that does not close connections?"
+            "The GPU keeps working on an answer that nobody reads. Look for a proxy in between that keeps connections open."
         )
         yield Finding("error", "Generation continues after the client has disconnected.", advice)
 
 
 def _continuation(profile: Profile) -> Iterator[Finding]:
     """Say why no other backend continues an answer of this one that breaks off."""
-    server = SERVER_TYPES[profile.server].title
+    server = "this server" if profile.server == "unknown" else SERVER_TYPES[profile.server].title
     text = "Answers that break off are not continued at another backend"
     if profile.server != "vllm":
         advice = "Only vLLM (0.32 or later) can continue them: serve the model with it, or have clients repeat their requests."
@@ -349,7 +347,7 @@ def _session(profile: Profile) -> Iterator[Finding]:
     lost = f"{session.lost} tokens of a short session were read again."
     if session.drops_thoughts:
         text = "The chat template leaves out earlier thoughts at the next user message, and the prefix cache ends there."
-        advice = "No variable of the template that is known keeps them."
+        advice = "No known variable of the template keeps them."
         if session.keeps:
             ((name, value),) = session.keeps.items()
             kwargs = f"{{chat_template_kwargs: {{{name}: {str(value).lower()}}}}}"
@@ -376,7 +374,7 @@ def rows(profile: Profile) -> Iterator[Row]:
     )
     calls = f"raw ({needed.tools})" if needed.tools else profile.calls or "unknown"
     if profile.shows_tools is False and needed.tools is None:
-        calls += ", no place for tools in the chat template"
+        calls += "; the chat template leaves tools out"
     yield Row("tool calls", calls, profile.calls in _PARSED)
     yield Row("parallel calls", _yes_or_no(profile.parallel_calls, no="one call came"), None)
     yield Row("interleaved calls", _yes_or_no(profile.interleaved_calls), None)
@@ -392,9 +390,9 @@ def rows(profile: Profile) -> Iterator[Row]:
     for name, accepted in profile.tolerates.items():
         yield Row(_CONVERSATIONS[name], "accepted" if accepted else "refused", accepted or None)
     hints = ", ".join(name for name, accepted in profile.session.hints.items() if accepted)
-    yield Row("accepts of sessions", hints or "nothing", None)
+    yield Row("session fields", hints or "none accepted", None)
     shape = profile.error_shape
-    yield Row("errors", _SHAPES.get(shape or "", "unknown"), None if shape is None else shape != "other")
+    yield Row("error format", _SHAPES.get(shape or "", "unknown"), None if shape is None else shape != "other")
     yield Row("overlong prompt", profile.overflow or "unknown", {"recognised": True, None: None}.get(profile.overflow, False))
     yield Row("broken answers", _continued(profile), None)
     yield Row("stops when the client leaves", _yes_or_no(profile.stops), profile.stops is not False)
@@ -403,14 +401,14 @@ def rows(profile: Profile) -> Iterator[Row]:
 def _enforcement(profile: Profile) -> str:
     text = _ENFORCEMENT[profile.enforcement]
     flag = SERVER_TYPES[profile.server].enforcing
-    return f"{text}; {flag} enforces them without" if flag and profile.enforcement == "rendered" else text
+    return f"{text}; the server's {flag} enforces them without it" if flag and profile.enforcement == "rendered" else text
 
 
 def _continued(profile: Profile) -> str:
     if any(_continuation(profile)) or profile.checkpoint is None:
         return "not continued"
-    listed = ", ".join(f"{name} {value}" for name, value in profile.checkpoint.items())
-    return f"continued by a second vLLM that lists the same ({listed}), if both are backends"
+    listed = " and ".join(f"{name} {value}" for name, value in profile.checkpoint.items())
+    return f"continued by another vLLM backend that lists the same {listed}"
 
 
 def _yes_or_no(value: bool | None, no: str = "no") -> str:

@@ -34,6 +34,12 @@ _WORDS_TO_READ = 1000
 # The largest limit of its own that a server is examined for, in tokens, because `transformers serve` ends answers at 1024.
 _LONGEST_OWN_LIMIT = 1100
 
+# What the questions are for, as people read it while they wait.
+_TITLES = {
+    "answer": "a short answer", "limit": "an answer with a limit", "calls": "a tool call", "parallel": "parallel tool calls",
+    "patterns": "a pattern in a tool's schema", "structured": "an answer with a JSON schema",
+    "disconnect": "an answer that the doctor cuts off",
+}  # fmt: skip
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 WEATHER = {
     "type": "function",
@@ -131,7 +137,7 @@ class Questions:
 
     async def ask(self, name: str, question: str, *, limit: int, cut_after: int | None = None, **extras: Any) -> Answer:
         """Ask for a stream, and note in the profile what every stream reveals."""
-        self._tell(name)
+        self._tell(_TITLES.get(name, name))
         answer = await self._stream(question, cut_after, **{self.limit_field: limit}, **extras)
         self._note(name, answer)
         return answer
@@ -210,7 +216,7 @@ class Questions:
         accepted. `added` are the fields that may be left out."""
         body = {"model": self.profile.model, "messages": messages, self.limit_field: limit, **extras}
         fields = f" with {', '.join(extras)}" if extras else ""
-        self._tell(f"a prompt ({', '.join(message['role'] for message in messages)}){fields}")
+        self._tell(f"messages of {', '.join(message['role'] for message in messages)}{fields}")
         return await ask(self.backend, body, patience=self._patience, added=added)
 
     async def find_own_limit(self) -> None:

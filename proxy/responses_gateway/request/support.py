@@ -58,7 +58,7 @@ _TOOLS = (
     Loss("tool", "declared_again", "ignored", "a later declaration of the same name with other contents"),
     Loss("tool", "defer_loading", "adapted", "the tool is offered at once"),
     Loss("tool", "allowed_callers", "ignored", "if only programs may call it: the model may call it itself"),
-    Loss("tool", "async", "adapted", "the model is told that results come later, and goes on without them"),
+    Loss("tool", "async", "adapted", "the model learns that results come later, and goes on without them"),
     Loss("tool", "output_schema", "ignored", "chat servers do not support it"),
     Loss("tool", "unknown", "ignored", "any other type"),
 )

@@ -23,7 +23,7 @@ _Origins = Annotated[
         "an origin consists of a scheme, a host and optionally a port: https://chat.example.com",
     ),
 ]
-_Proxies = Annotated[TextList, each(is_network, "an address or a network is expected: 10.0.0.5, 10.0.0.0/24")]
+_Proxies = Annotated[TextList, each(is_network, "expected an address or a network, like 10.0.0.5 or 10.0.0.0/24")]
 _Hosts = Annotated[
     TextList,
     each(

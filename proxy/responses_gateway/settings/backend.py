@@ -40,18 +40,18 @@ Continuations = Annotated[
 def check_header(name: str, template: str) -> None:
     """Raise ValueError for a header that cannot be sent, or a placeholder that there is not."""
     if not _HEADER.fullmatch(name) or name.lower() in _OWN_HEADERS:
-        raise ValueError("a header's name has letters, digits and -, no underscore, and is none that the gateway sets itself")
+        raise ValueError("a header's name must have only letters, digits and dashes, and not be one that the gateway sets")
     unknown = [found for found in _PLACEHOLDER.findall(template) if found not in PLACEHOLDERS]
     if unknown:
-        raise ValueError(f"there is no placeholder {{{unknown[0][:30]}}}: only {', '.join(PLACEHOLDERS)}")
+        raise ValueError(f"there is no placeholder {{{unknown[0][:30]}}}; choose one of: {', '.join(PLACEHOLDERS)}")
     if not template.isascii() or not template.isprintable():
-        raise ValueError("a header's value consists of printable ASCII characters")
+        raise ValueError("the value of a header must consist of printable ASCII characters")
 
 
 def check_backend_name(name: object) -> str:
     """Return a valid name. Raises ValueError for any other."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError("a backend's name consists of at most 128 letters, digits and . _ - :")
+        raise ValueError("the name of a backend must consist of at most 128 letters, digits and . _ - :")
     return name
 
 
@@ -123,21 +123,21 @@ class BackendPool(BackendOptions):
     @classmethod
     def _check_name(cls, value: str | None) -> str | None:
         if value is not None and (not _HOST_AND_PORT.fullmatch(value) or not 0 < int(value.rpartition(":")[2]) < 65_536):
-            raise ValueError("a name and a port are expected: vllm.models.svc.cluster.local.:8000")
+            raise ValueError("expected a name and a port, like vllm.models.svc.cluster.local.:8000")
         return value
 
     @field_validator("kubernetes")
     @classmethod
     def _check_service(cls, value: str | None) -> str | None:
         if value is not None and not _SERVICE.fullmatch(value):
-            raise ValueError("namespace/service is expected, or the name of a service")
+            raise ValueError("expected the name of a service, or namespace/service")
         return value
 
     @field_validator("api")
     @classmethod
     def _check_api(cls, value: str | None) -> str | None:
         if value is not None and not _API.fullmatch(value):
-            raise ValueError("the URL of an API server is expected: https://10.0.0.1:6443")
+            raise ValueError("expected the URL of an API server, like https://10.0.0.1:6443")
         return None if value is None else value.rstrip("/")
 
     @field_validator("path")
@@ -150,10 +150,10 @@ class BackendPool(BackendOptions):
         given = [name for name in _SOURCES if getattr(self, name)]
         if len(given) != 1:
             found = f" ({' and '.join(given)} are given)" if given else ""
-            raise ValueError(f"a pool has one of `dns`, `file` and `kubernetes`{found}")
+            raise ValueError(f"a pool needs exactly one of `dns`, `file` and `kubernetes`{found}")
         for name in sorted({field for fields in _SOURCES.values() for field in fields} & self.model_fields_set):
             if name not in _SOURCES[given[0]]:
-                raise ValueError(f"`{name}` means nothing with `{given[0]}`")
+                raise ValueError(f"`{name}` has no effect with `{given[0]}`")
         return self
 
 

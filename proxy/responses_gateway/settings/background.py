@@ -28,9 +28,9 @@ class WebhookEndpoint(Details):
         try:
             key = base64.b64decode(text.removeprefix("whsec_"), validate=True) if text.startswith("whsec_") else text.encode()
         except (binascii.Error, ValueError):
-            raise ValueError("behind whsec_, a secret is base64") from None
+            raise ValueError("the secret must be base64 after whsec_") from None
         if len(key) < _SHORTEST_KEY:
-            raise ValueError("a secret has at least 16 bytes")
+            raise ValueError("the secret must have at least 16 bytes")
         return value
 
 

@@ -98,7 +98,7 @@ class Hosted(Section):
     def _check_tools(cls, value: dict[str, str]) -> dict[str, str]:
         for tool in value.values():
             if not _TOOL.fullmatch(tool):
-                raise ValueError("a tool is named by the label of its MCP server and its own name: docs/search")
+                raise ValueError("expected the label of an MCP server and the name of its tool, like docs/search")
         return value
 
     @field_validator("code_interpreter")

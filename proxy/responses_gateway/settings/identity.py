@@ -30,14 +30,14 @@ class TokenIssuer(Details):
         parts = urlsplit(value)
         local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
         if not (parts.scheme == "https" or local) or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("a URL like https://login.example.com is expected")
+            raise ValueError("expected a URL like https://login.example.com")
         return value
 
     @field_validator("audience")
     @classmethod
     def _check_audience(cls, value: list[str]) -> list[str]:
         if not value:
-            raise ValueError("at least one is expected")
+            raise ValueError("expected at least one audience")
         return value
 
 
@@ -55,13 +55,13 @@ class TrustedProxy(Details):
     @classmethod
     def _check_addresses(cls, value: list[str]) -> list[str]:
         if not all(map(is_network, value)):
-            raise ValueError("an address or a network is expected: 10.0.0.5, 10.0.0.0/24")
+            raise ValueError("expected an address or a network, like 10.0.0.5 or 10.0.0.0/24")
         return value
 
     @model_validator(mode="after")
     def _check_trust(self) -> TrustedProxy:
         if not self.addresses and self.secret is None:
-            raise ValueError("addresses or secret is expected: any client could send the header")
+            raise ValueError("expected addresses or secret, because without them any client could send the header")
         return self
 
 

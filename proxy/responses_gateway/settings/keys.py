@@ -16,7 +16,7 @@ from responses_gateway.settings.section import Details
 _PREFIX = "sha256:"
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-NAME_RULE = "a name consists of up to 64 letters, digits, dots, dashes and underscores"
+NAME_RULE = "a name must consist of up to 64 letters, digits, dots, dashes and underscores"
 # Shorter keys could be guessed.
 SHORTEST_KEY = 16
 # By this prefix people, and scanners for leaked keys, recognise a key that was generated.
@@ -79,14 +79,14 @@ class ApiKey(Limited):
     def _one_or_several(cls, value: object) -> object:
         hashes = [value] if isinstance(value, str) else value
         if not isinstance(hashes, list | tuple) or not hashes:
-            raise ValueError("a hash or a list of hashes is expected, as `responses-gateway key new` prints them")
+            raise ValueError("expected a hash or a list of hashes, as `responses-gateway key new` prints them")
         return [_checked(found) for found in hashes]
 
 
 def _checked(value: object) -> str:
     text = value.get_secret_value() if isinstance(value, SecretStr) else str(value).strip().lower()
     if not _HASH.fullmatch(text):
-        raise ValueError("not a hash: `responses-gateway key new` makes a key and prints its hash, sha256:…")
+        raise ValueError("expected a hash (sha256:…), as `responses-gateway key new` prints it with a new key")
     return text
 
 
@@ -142,13 +142,13 @@ def _from_text(text: str) -> object:
         # The name does not depend on the position in the list, since stored responses belong to a name.
         found.setdefault(name or f"key-{hashed.removeprefix(_PREFIX)[:12]}", []).append(hashed)
     if not found:
-        raise ValueError("there is no key in it")  # an empty mapping would admit everybody
+        raise ValueError("expected at least one key")  # an empty mapping would admit everybody
     return found
 
 
 def _hash_of_plain(key: str) -> str:
     if len(key) < SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
-        message = f"a key has at least {SHORTEST_KEY} printable characters: `responses-gateway key new` makes a good one"
+        message = f"a key must have at least {SHORTEST_KEY} printable characters; `responses-gateway key new` generates one"
         raise ValueError(message)
     return hash_of(key)
 

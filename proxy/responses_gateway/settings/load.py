@@ -96,7 +96,7 @@ def _from_environment(environ: Mapping[str, str], complaints: list[str]) -> dict
         try:
             values[field] = json.loads(values[field])
         except ValueError:
-            complaints.append(f"{variable(field)}: a mapping in JSON is expected")
+            complaints.append(f"{variable(field)}: expected a mapping in JSON")
             del values[field]
     return values
 
@@ -136,7 +136,7 @@ def _from_file(path: Path, complaints: list[str]) -> dict[str, Any]:
         complaints.append(str(error))
         return {}
     if content is not None and not isinstance(content, dict):
-        complaints.append(f"{path}: a mapping of settings is expected, for example `port: 9000`")
+        complaints.append(f"{path}: expected a mapping of settings, for example `port: 9000`")
         return {}
     unknown = [key for key in content or () if key not in Settings.model_fields]
     complaints += [f"{path}: unknown key {key}{suggestion(str(key), Settings.model_fields)}" for key in unknown]
@@ -172,7 +172,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     yield from _quotas_nowhere(settings)
     for name, key in settings.api_keys.items():
         if key.team is not None and key.team not in settings.teams:
-            yield f"api_keys: {name}: team: there is no {key.team} in teams"
+            yield f"api_keys: {name}: team: there is no team {key.team} in teams"
     for place, entries in (("api_keys", settings.api_keys), ("teams", settings.teams)):
         for name, entry in entries.items():
             yield from (f"{place}: {name}: {field} {problem}" for field, problem in unreachable_limits(entry))
@@ -185,6 +185,6 @@ def _quotas_nowhere(settings: Settings) -> Iterator[str]:
         return
     if not settings.identifies_clients:
         sources = "api_keys, jwt or trusted_proxy"
-        yield f"tokens_per_day, tokens_per_month and those of teams need {sources}: a quota belongs to somebody who has a name"
+        yield f"tokens_per_day and tokens_per_month (also of teams) need {sources}, because quotas belong to named clients"
     if settings.store == "none" and settings.events == "store":
-        yield "tokens_per_day and tokens_per_month need a store, or Redis in events: there the tokens are counted"
+        yield "tokens_per_day and tokens_per_month need a store, or Redis in events, to count the tokens"

@@ -23,7 +23,7 @@ class ToolSelection(Details):
     @model_validator(mode="after")
     def _check(self) -> ToolSelection:
         if self.tool_names is None and self.read_only is None:
-            raise ValueError("tool_names or read_only is expected")
+            raise ValueError("expected tool_names or read_only")
         return self
 
 
@@ -66,22 +66,22 @@ class McpServerDetails(Details):
         for name, content in value.items():
             text = content.get_secret_value()
             if not _HEADER.fullmatch(name) or not text.isascii() or not text.isprintable():
-                raise ValueError("a header consists of a name and a value in printable ASCII")
+                raise ValueError("the name and the value of a header must be printable ASCII")
         return value
 
     @model_validator(mode="after")
     def _check_kind(self) -> McpServerDetails:
         if (self.url is None) == (self.command is None):
-            raise ValueError("either url or command is expected")
+            raise ValueError("expected either url or command")
         if self.command is None and (self.args or self.env or self.cwd or self.transport == "stdio"):
-            raise ValueError("args, env, cwd and transport: stdio belong to a command")
+            raise ValueError("args, env, cwd and transport: stdio need command")
         if self.url is None and (self.headers or self.forward_authorization or self.transport in ("http", "sse")):
-            raise ValueError("headers, forward_authorization and transport: http or sse belong to a url")
+            raise ValueError("headers, forward_authorization and transport: http or sse need url")
         return self
 
 
 # By the labels of the servers.
 McpServersByLabel = Annotated[
     dict[str, McpServerDetails],
-    each(_LABEL.fullmatch, "a label begins with a letter and has at most 64 letters, digits, dashes and underscores"),
+    each(_LABEL.fullmatch, "a label must begin with a letter and have at most 64 letters, digits, dashes and underscores"),
 ]

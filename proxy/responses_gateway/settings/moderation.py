@@ -27,7 +27,7 @@ class ModerationSettings(Section):
     @classmethod
     def _check_prompt(cls, value: str | None) -> str | None:
         if value is not None and TEXT not in value:
-            raise ValueError("the prompt needs {text}, for the text to be judged")
+            raise ValueError("the prompt must contain {text}, which stands for the text to be judged")
         return value
 
 

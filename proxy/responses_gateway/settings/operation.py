@@ -54,5 +54,5 @@ class OperationSettings(Section):
     @classmethod
     def _check_collector(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", value):
-            raise ValueError("a URL like http://collector:4318 is expected; keys belong in OTEL_EXPORTER_OTLP_HEADERS")
+            raise ValueError("expected a URL like http://collector:4318; keys belong in OTEL_EXPORTER_OTLP_HEADERS")
         return value

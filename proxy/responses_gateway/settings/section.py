@@ -91,18 +91,18 @@ def backend_url(text: str) -> str:
     logs. The message does not repeat them."""
     text = text.strip()
     if not text:
-        raise ValueError("a backend must be a URL, but it is empty")
+        raise ValueError("expected a URL, not an empty text")
     if "://" not in text:
-        raise ValueError(f"a backend must be a URL: did you mean http://{text.rpartition('@')[2]} ?")
+        raise ValueError(f"expected a URL (did you mean http://{text.rpartition('@')[2]}?)")
     try:
         url = urlsplit(text)
         _ = url.port  # parsed on access; raises if it is not a number
     except ValueError:
         raise ValueError("not a valid URL") from None
     if url.scheme not in ("http", "https"):
-        raise ValueError(f"a backend is reached over http or https, not {url.scheme}")
+        raise ValueError(f"expected a URL with http or https, not {url.scheme}")
     if "@" in url.netloc or url.query or url.fragment:
-        raise ValueError("a backend's URL must have no user, password, query or fragment: put its key into backend_api_key")
+        raise ValueError("the URL must have no user, password, query or fragment: a backend's key belongs in backend_api_key")
     if not url.hostname:
         raise ValueError("the URL has no host")
     path = url.path.rstrip("/")
@@ -123,9 +123,9 @@ def http_url(text: str) -> str:
     except ValueError:
         raise ValueError("not a valid URL") from None
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise ValueError("a URL like https://host.example/path is expected")
+        raise ValueError("expected a URL like https://host.example/path")
     if "@" in url.netloc:
-        raise ValueError("the URL must have no user and password")
+        raise ValueError("the URL must have no user or password")
     return text.strip()
 
 

@@ -203,14 +203,14 @@ def test_all_workers_follow_one_watch_and_pools_are_reloaded(tmp_path: Path, wor
 @pytest.mark.parametrize(
     ("details", "complaint"),
     [
-        ({}, "a pool has one of `dns`, `file` and `kubernetes`"),
+        ({}, "a pool needs exactly one of `dns`, `file` and `kubernetes`"),
         ({"dns": "gpu:8000", "file": ["x"]}, "(dns and file are given)"),
-        ({"dns": "gpu"}, "dns: a name and a port are expected"),
-        ({"kubernetes": "a/b/c"}, "kubernetes: namespace/service is expected"),
-        ({"file": ["x"], "port": "http"}, "`port` means nothing with `file`"),
-        ({"kubernetes": "vllm", "interval": 3}, "`interval` means nothing with `kubernetes`"),
+        ({"dns": "gpu"}, "dns: expected a name and a port"),
+        ({"kubernetes": "a/b/c"}, "kubernetes: expected the name of a service"),
+        ({"file": ["x"], "port": "http"}, "`port` has no effect with `file`"),
+        ({"kubernetes": "vllm", "interval": 3}, "`interval` has no effect with `kubernetes`"),
         ({"file": ["x"], "intervall": 3}, "unknown key intervall (did you mean interval?)"),
-        ({"kubernetes": "vllm", "api": "http://10.0.0.1"}, "api: the URL of an API server is expected"),
+        ({"kubernetes": "vllm", "api": "http://10.0.0.1"}, "api: expected the URL of an API server"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_by_name(details: dict[str, Any], complaint: str) -> None:

@@ -261,8 +261,8 @@ def test_a_team_and_a_key_are_told_by_name_and_no_key_itself(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("headers", "complaint"),
     [
-        ({"session_id": "x"}, "no underscore"),
-        ({"Authorization": "x"}, "none that the gateway sets itself"),
+        ({"session_id": "x"}, "only letters, digits and dashes"),
+        ({"Authorization": "x"}, "not be one that the gateway sets"),
         ({"x-session-id": "{conversations}"}, "no placeholder {conversations}"),
         ({"x": "a\nb"}, "printable"),
     ],

@@ -131,7 +131,7 @@ def _cache(environ: Mapping[str, str]) -> Path:
 def _snapshot(model: str, revision: str, cache: Path) -> Path:
     folder = cache / f"models--{model.replace('/', '--')}"
     if not folder.is_dir():
-        raise TokenizerError(f"tokenizer: {model} is not a file or folder, nor a model in the cache {cache}")
+        raise TokenizerError(f"tokenizer: {model} is neither a file or folder nor a model in the cache {cache}")
     reference = folder / "refs" / revision
     commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else revision
     snapshot = folder / "snapshots" / commit

@@ -46,7 +46,7 @@ from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.settings import Settings, SettingsError
 from responses_gateway.settings.reloading import Reloaded
 from responses_gateway.settings.serving import UNIX
-from responses_gateway.state import StoreUnavailable
+from responses_gateway.state import EventsUnavailable, StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.tracing import TracingMissing
 from responses_gateway.version import version_line
@@ -100,8 +100,10 @@ def check(settings: Settings) -> None:
             ports = {"port": 0, "operations_port": None if settings.operations_port is None else 0}
             open_listeners(settings.model_copy(update=ports)).close()
         asyncio.run(try_parts(settings))
+    except EventsUnavailable as error:
+        raise SettingsError(f"events: {settings.events.rpartition('@')[2]}: {error}") from None
     except StoreUnavailable as error:
-        raise SettingsError(f"no store at {settings.store.rpartition('@')[2]}: {error}") from None
+        raise SettingsError(f"store: {settings.store.rpartition('@')[2]}: {error}") from None
     except OSError as error:
         raise SettingsError(f"cannot listen at {settings.host}: {error.strerror}") from None
     except _WRONG_SETTINGS as error:

@@ -36,8 +36,8 @@ EARLY_ENDS = Counter(
 )
 REPEATED_CALLS = Counter(
     "repeated_calls_total",
-    "Calls of clients' tools that repeat one shortly before, with the same output: counted, noticed (the model was told), or "
-    "polled, by tools that wait.",
+    "Calls of clients' tools that repeat one shortly before, with the same output: counted, noticed (the model was notified), "
+    "or polled, by tools that wait.",
     ("model", "action"),
 )
 METRICS = (OUTCOMES, EARLY_ENDS, REPEATED_CALLS)

@@ -154,4 +154,4 @@ def _check(choice: ParserSettings, place: str) -> None:
     ):
         if parsers.base_name(name) not in known and name not in OFF and name != "auto":
             names = ", ".join(["auto", "none", "template", *sorted(known)])
-            raise ValueError(f"{place}{setting}: there is no {name}{suggestion(name, known)}; there are: {names}")
+            raise ValueError(f"{place}{setting}: there is no parser {name}{suggestion(name, known)}; choose one of: {names}")
