@@ -41,7 +41,7 @@ def patient_server() -> web.Application:
 
 
 @asynccontextmanager
-async def at_processes(number: int, path: Path, *apps: web.Application) -> AsyncIterator[list[Client]]:
+async def at_processes(number: int, store: Path | str, *apps: web.Application) -> AsyncIterator[list[Client]]:
     """Yield the same client at several gateways with one store, before these servers."""
     async with AsyncExitStack() as stack:
         lines = stack.enter_context(log_lines())
@@ -49,7 +49,7 @@ async def at_processes(number: int, path: Path, *apps: web.Application) -> Async
         history: list[Any] = []
         found = []
         for _ in range(number):
-            served = await stack.enter_async_context(gateway(*urls, access_log=True, store=str(path)))
+            served = await stack.enter_async_context(gateway(*urls, access_log=True, store=str(store)))
             stack.push_async_callback(served.parts.pool.close)  # its idle connections count as tasks
             found.append(Client(served, lines, items=history))
         yield found
@@ -90,14 +90,25 @@ def make(change: str, client: Client, app: web.Application) -> None:
         client.items[2] = user("scenario: plain, edited " + "and so on " * 30)
 
 
-def test_turns_that_several_processes_have_one_after_the_other_lose_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["file", "postgres"])
+def test_turns_that_several_processes_have_lose_nothing(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """One after the other, and of many sessions at once."""
+    place = request.getfixturevalue("postgres_url") if store == "postgres" else tmp_path / "store.db"
+
     async def test() -> None:
-        async with at_processes(3, tmp_path / "store.db", patient_server()) as found:
+        async with at_processes(3, place, patient_server()) as found:
             causes = []
             for number in range(6):
                 causes.append(caused(await found[number % 3].turn(user(f"{QUESTION} {number}"))))
                 await settled()
             assert causes == [("first", 0), *[(None, 0)] * 5]
+            asked = {"model": "simulator", "store": False, "input": QUESTION}
+            for client in found:
+                await asyncio.gather(*[post(client.served, headers={"x-session-id": f"t{n}"}, **asked) for n in range(9)])
+                await settled()
+                client.served.parts.metrics.flush()
+            later = [line["cache_cause"] for line in found[0].lines("response")[6:]]
+            assert later == ["first"] * 9 + ["input_changed"] * 18  # which has nothing of the answer
 
     run(test())
 

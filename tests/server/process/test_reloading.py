@@ -167,3 +167,36 @@ def test_parsers_that_were_found_out_stay_until_one_is_given() -> None:
             assert parts.autoconfiguration.taken == {}
 
     run(test())
+
+
+@pytest.mark.parametrize("revoked", [True, False])
+def test_what_waits_in_a_lane_is_asked_with_the_settings_that_hold_by_then(tmp_path: Path, revoked: bool) -> None:
+    """Its error is told on its lane; what runs goes on."""
+
+    async def test() -> None:
+        file = tmp_path / "gateway.yaml"
+        async with serving(create_app()) as url:
+            keys = {"alice": hash_of(ALICE), "bob": hash_of(BOB)}
+            write(file, url, api_keys=keys)
+            async with (
+                program("--config", str(file)) as running,
+                aiohttp.ClientSession() as session,
+                session.ws_connect(f"{running.url}/v1/responses", headers=bearer(BOB)) as socket,
+            ):
+                asking = {"type": "response.create", "model": "simulator", "stream_id": "a"}
+                await socket.send_json({**asking, "input": "scenario: plain tps: 20"})
+                await socket.send_json({**asking, "input": "scenario: plain"})
+                assert (await socket.receive_json(timeout=30))["stream_id"] == "a"
+                del keys["bob" if revoked else "alice"]
+                write(file, url, api_keys=keys)
+                running.signal(signal.SIGHUP)
+                await running.says("settings reloaded backends=1 changed=api_keys")
+                ends = []
+                while len(ends) < 2:
+                    event = await socket.receive_json(timeout=30)
+                    assert event["stream_id"] == "a"
+                    if event["type"] in ("response.completed", "error"):
+                        ends.append(event.get("status", event["type"]))
+                assert ends == ["response.completed", 401 if revoked else "response.completed"]
+
+    run(test())
