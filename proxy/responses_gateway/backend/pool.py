@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from random import random
 from typing import Literal, TypeVar
@@ -32,18 +32,22 @@ from responses_gateway.backend.policies.routers import (
     pod_of,
     without_session,
 )
-from responses_gateway.backend.policies.session_hints import hint_headers, hinted_body
+from responses_gateway.backend.policies.session_hints import SessionHints, hint_headers, hinted_body
 from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
 from responses_gateway.backend.served_models import BackendSpec, Route, with_model
 from responses_gateway.backend.transport.aiohttp_internals import whole_refusal
 from responses_gateway.backend.transport.client import Body, ChatStream, Unreachable
+from responses_gateway.backend.transport.optional_fields import REFUSALS_OF_HINTS, further_changes
 from responses_gateway.backend.watch import Watch
+from responses_gateway.bounded_body import read_at_most
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
 from responses_gateway.wire.errors import ApiError, gateway_key_refused, read_error
 
 # How many attempts that were never sent count as none where no backend is known to be well, because checks are late on a busy
 # machine.
 _UNSENT_ATTEMPTS = 16
+# Bytes that are read of the refusal of a relayed request.
+_READ_OF_REFUSAL = 64 * 1024
 ANY = Route()
 # Returns the headers of a request to a backend, given its name and its URL.
 HeadersFor = Callable[[str, URL], Mapping[str, str]]
@@ -168,7 +172,8 @@ class Pool:
             if name != route.model and isinstance(body, bytes):
                 sent = with_model(body, name)
             below = member.backend.root if below_root else None
-            return member.backend.request(method, path, below=below, query=query, body=sent, headers=headers)
+            ask = partial(member.backend.request, method, path, below=below, query=query, headers=headers)
+            return _with_hints(member, ask, name, sent, route.hints)
 
         once = isinstance(body, aiohttp.StreamReader)  # cannot be sent again
         member, answer = await self._reach(route, send, once=once, on_failure=on_failure)
@@ -426,3 +431,28 @@ def _tells_when(answer: ChatStream | aiohttp.ClientResponse) -> bool:
 def _is_well(member: Member) -> bool:
     """Tell whether nothing speaks against a backend, as far as is known."""
     return member.healthy and (member.breaker.no_recent_failures or member.breaker.closed_by_check)
+
+
+async def _with_hints(
+    member: Member, ask: Callable[..., Awaitable[aiohttp.ClientResponse]], model: str, body: Body, hints: SessionHints | None
+) -> aiohttp.ClientResponse:
+    """Send a request that is relayed, with what the server takes of its session. What it refuses is sent again as it came."""
+    server = member.spec.session_hints
+    if server is None or hints is None or not isinstance(body, bytes):
+        return await ask(body=body)
+    hinted, added = hinted_body(server, body, hints)
+    learned = member.backend.learned
+    known = learned.get(model, {})
+    if added.keys() <= known.keys():
+        return await ask(body=body)
+    answer = await ask(body=hinted)
+    if answer.status not in REFUSALS_OF_HINTS:
+        return answer
+    refusal = b""
+    with suppress(aiohttp.ClientError):
+        async with answer:
+            refusal = await read_at_most(answer.content, _READ_OF_REFUSAL)
+    answer = await ask(body=body)
+    if answer.status == 200:
+        learned.note(model, further_changes(refusal, hinted, known, added))
+    return answer

@@ -20,15 +20,9 @@ from responses_gateway.wire.json_text import decode_as
 
 # Fields of a chat request that vLLM's `/tokenize` has as well.
 _FIELDS = (
-    "model",
-    "messages",
-    "tools",
-    "add_generation_prompt",
-    "continue_final_message",
-    "chat_template",
-    "chat_template_kwargs",
+    "model", "messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template", "chat_template_kwargs",
     "mm_processor_kwargs",
-)
+)  # fmt: skip
 _HEADERS = (("Content-Type", "application/json"),)
 # Answers of servers without such an endpoint, or with one that takes no messages.
 _NO_ENDPOINT = frozenset({404, 405, 422, 501})

@@ -232,6 +232,93 @@ def test_relayed_requests_of_a_session_go_to_one_backend() -> None:
     run(test())
 
 
+CHAT: dict[str, Any] = {"model": "simulator", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.parametrize("server", ["vllm", "sglang", "dynamo"])
+def test_relayed_chat_requests_have_priorities_too(server: str) -> None:
+    """OpenCode's title comes behind its other requests. What has a priority keeps it, and what names no session gets none."""
+    app = create_app()
+    captured = json.loads((DATA / "sessions" / "opencode-child.json").read_text())
+
+    async def test() -> None:
+        async with hinted(server, app) as served:
+
+            async def sent(headers: dict[str, str], body: dict[str, Any], lead: bytes = b"") -> dict[str, Any]:
+                data = lead + json.dumps(body).encode()
+                headers = {**headers, "Content-Type": "application/json"}
+                answer = await ask(served, "POST", "/v1/chat/completions", data=data, headers=headers)
+                assert answer.status == 200, answer.body
+                return bodies(app)[-1]
+
+            found = []
+            for request in captured:
+                tools = [{"type": "function", "function": {"name": name}} for name in request["body"].get("tools", ())]
+                body = {**request["body"], "model": "simulator"} | ({"tools": tools} if tools else {})
+                got = await sent(request["headers"], body, b" \n")
+                hints = got.pop("nvext")["agent_hints"] if server == "dynamo" else got
+                found.append(hints.pop("priority") * (-1 if server == "vllm" else 1))
+                assert got == body
+            title, root, child, *_ = found
+            assert root > child > title
+            own = {"nvext": {"a": 1}} if server == "dynamo" else {"priority": 7}
+            assert await sent(captured[0]["headers"], {**CHAT, **own}) == {**CHAT, **own}
+            assert await sent({}, CHAT) == CHAT
+
+    run(test())
+
+
+@pytest.mark.parametrize("status", [400, 503])
+def test_a_relayed_request_is_sent_as_it_came_where_its_priority_is_refused(status: int) -> None:
+    app = create_app()
+    asked: list[bool] = []
+
+    @web.middleware
+    async def refusing(request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.path.endswith("/chat/completions"):
+            asked.append("priority" in await request.json())
+            if asked[-1]:
+                return web.json_response({"message": "Using priority is disabled for this server."}, status=status)
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    app.middlewares.append(refusing)
+
+    async def test() -> None:
+        async with hinted("sglang", app) as served:
+            for _ in range(3):
+                answer = await ask(served, "POST", "/v1/chat/completions", json=CHAT, headers={"x-session-id": "s1"})
+                assert (answer.status, answer.json["object"]) == (200, "chat.completion")
+            assert asked == [True, False, False, False]
+
+    run(test())
+
+
+@pytest.mark.parametrize("status", [400, 503])
+def test_a_refusal_that_names_no_hint_is_the_server_s_and_hints_are_sent_on(status: int) -> None:
+    app = create_app()
+    asked: list[bool] = []
+
+    @web.middleware
+    async def refusing(request: web.Request, handler: Any) -> web.StreamResponse:
+        asked.append("priority" in await request.text())
+        return web.json_response({"error": {"message": "Too long."}}, status=status)
+
+    app.middlewares.append(refusing)
+
+    async def test() -> None:
+        async with hinted("vllm", app) as served:
+            named = json.dumps(CHAT)
+            for data in (named, named, "{", "[]", '{"model": "simulator"', '{"messages": []}', "{}", ""):
+                asked.clear()
+                headers = {"x-session-id": "s1", "Content-Type": "application/json"}
+                answer = await ask(served, "POST", "/v1/chat/completions", data=data, headers=headers)
+                assert answer.status == status, answer.body
+                assert asked == ([True, False] if data == named else [False])
+
+    run(test())
+
+
 def test_tenants_have_ids_of_their_own() -> None:
     app = create_app()
 

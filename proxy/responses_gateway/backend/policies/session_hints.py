@@ -23,8 +23,8 @@ _HINT = AddedField(word=True)
 
 
 class SessionHints(NamedTuple):
-    """The session of a request: who asks (ids that are unique among tenants), the kind of the request, and whether the session
-    ends with it."""
+    """The session of a request: who asks (ids that are unique among tenants; no thread where its end would not be noticed), the
+    kind of the request, and whether the session ends with it."""
 
     session: str
     thread: str
@@ -56,7 +56,7 @@ def hinted_body(server: ServerHints, body: bytes, hints: SessionHints) -> tuple[
     fields = {name: value for name, value in _fields(server, hints).items() if getattr(had, name) is msgspec.UNSET}
     if not fields:
         return body, {}
-    return msgspec.json.encode(fields)[:-1] + b"," + body[1:], dict.fromkeys(fields, _HINT)
+    return msgspec.json.encode(fields)[:-1] + b"," + body.lstrip()[1:], dict.fromkeys(fields, _HINT)
 
 
 def hint_headers(server: ServerHints, hints: SessionHints) -> dict[str, str]:
@@ -80,7 +80,7 @@ def _fields(server: ServerHints, hints: SessionHints) -> dict[str, Any]:
         return {"nvext": {"agent_hints": {"priority": priority}}}
     if server == "vllm":
         return {"priority": priority}
-    return {"priority": priority, "session_id": hints.thread}
+    return {"priority": priority, "session_id": hints.thread} if hints.thread else {"priority": priority}
 
 
 def _sendable(headers: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
-from responses_gateway.backend.policies.session_hints import unique_id
+from responses_gateway.backend.policies.session_hints import SessionHints, unique_id
 from responses_gateway.backend.pool import ANY, Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.transport.aiohttp_internals import whole_refusal
@@ -58,23 +58,10 @@ class _Asking(msgspec.Struct):
 
 
 # Headers of one connection, not of the message (RFC 9110, 7.6.1), and those that each side sets for itself.
-_OWN = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "host",
-        "content-length",
-        "expect",
-        "x-session-token",
-    }
-)
+_OWN = frozenset({
+    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+    "transfer-encoding", "upgrade", "host", "content-length", "expect", "x-session-token",
+})  # fmt: skip
 # A backend's headers that describe the body. Others are dropped: Codex acts on some, and some reveal secrets.
 _PASSED_BACK = frozenset({"content-type", "content-encoding", "content-length", "content-disposition", "retry-after"})
 
@@ -126,7 +113,7 @@ class Passthrough:
         asker = _asker(request, body) if names or isinstance(body, bytes) else NOBODY
         route = named if self._pool.needs_model or allows is not None else ANY
         if asker.session is not None:
-            route = msgspec.structs.replace(route, affinity=f"session:{unique_id(tenant_of(request), asker.session)}")
+            route = _in_session(route, tenant_of(request), asker, named.model if path == _CHAT[1] else "")
         sending = self._pool.request(
             request.method,
             path,
@@ -310,6 +297,14 @@ def _asker(request: web.Request, body: object) -> Asker:
             small = len(body) <= _SMALL
             fields = msgspec.json.decode(body) if small else msgspec.structs.asdict(msgspec.json.decode(body, type=_Asking))
     return asker_of(request.headers, fields if isinstance(fields, dict) else {})
+
+
+def _in_session(route: Route, tenant: str, asker: Asker, chat_model: str) -> Route:
+    """Return the route of a request of a session; chat requests for a model may have hints. Of its thread servers know nothing,
+    because nobody would end it there."""
+    session = unique_id(tenant, asker.session or "")
+    hints = SessionHints(session, "", None, asker.kind) if chat_model else None
+    return msgspec.structs.replace(route, affinity=f"session:{session}", hints=hints)
 
 
 def _route_of(body: bytes) -> Route:

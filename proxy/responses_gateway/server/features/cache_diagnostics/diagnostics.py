@@ -27,14 +27,9 @@ from responses_gateway.stream.writer.response import AtEnd
 from responses_gateway.wire.deltas import Usage
 
 Reason = Literal[
-    "model_changed",
-    "prompt_cache_key_changed",
-    "tools_changed",
-    "reasoning_effort_changed",
-    "verbosity_changed",
-    "context_compacted",
-    "input_changed",
-]
+    "model_changed", "prompt_cache_key_changed", "tools_changed", "reasoning_effort_changed", "verbosity_changed",
+    "context_compacted", "input_changed",
+]  # fmt: skip
 
 
 class Divergence(msgspec.Struct, frozen=True):
