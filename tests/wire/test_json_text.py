@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from responses_gateway.wire.json_text import StringDecoder, json_object, read_object
+from responses_gateway.wire.json_text import StringDecoder, json_object, read_object, with_whole_characters
 
 
 @pytest.mark.parametrize(
@@ -54,3 +56,21 @@ def test_line_breaks_in_strings_are_escaped() -> None:
 def test_what_is_no_object(text: str) -> None:
     assert json_object(text) is None
     assert read_object(text) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "whole"),
+    [
+        (rb"a\ud83d", rb"a\ufffd"),
+        (rb"\uDE00\ud83d\ude00\uD83D", rb"\ufffd\ud83d\ude00\ufffd"),
+        (rb"\ud83d\ud83d\ude00", rb"\ufffd\ud83d\ude00"),
+        (rb"\\ud83d \\\ud83d", rb"\\ud83d \\\ufffd"),
+        (rb"\\ud83d\ude00", rb"\\ud83d\ufffd"),
+        (rb"\u00e9 \ud7ff\ue000", rb"\u00e9 \ud7ff\ue000"),
+    ],
+)
+def test_half_a_character_is_replaced_and_all_else_stays(written: bytes, whole: bytes) -> None:
+    assert with_whole_characters(written) == whole
+    assert json.loads(b'"%b"' % whole) == json.loads(b'"%b"' % written).encode("utf-16", "surrogatepass").decode(
+        "utf-16", "replace"
+    )

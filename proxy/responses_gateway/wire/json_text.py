@@ -19,6 +19,9 @@ _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r"
 _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 _LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _REPLACEMENT = "\ufffd"
+# A surrogate pair, or half of one, as escapes: what begins it may be the end of an escaped backslash.
+_SURROGATES = re.compile(rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|[c-fC-F][0-9a-fA-F]{2})")
+_HALF = len(rb"\ud83d")
 T = TypeVar("T")
 
 _any_object = msgspec.json.Decoder(dict[str, Any])
@@ -69,6 +72,24 @@ def read_object(text: str) -> dict[str, Any] | None:
     """Return the object that a model wrote as JSON, in the same way."""
     found = _read(text.encode("utf-8", "replace").decode())
     return None if found is None else found[1]
+
+
+def with_whole_characters(data: bytes) -> bytes:
+    """Return JSON with U+FFFD for half a surrogate pair that is written as an escape: programs in JavaScript send one where
+    they cut a text within an emoji, and send it again with each turn."""
+    return _SURROGATES.sub(_whole, data)
+
+
+def _whole(found: re.Match[bytes]) -> bytes:
+    data = found.string
+    start = found.start()
+    first = start
+    while data[first - 1 : first] == b"\\":
+        first -= 1
+    low = found[1]
+    if (start - first) % 2:  # a backslash in a text
+        return found[0][:_HALF] + (rb"\ufffd" if low else b"")
+    return found[0] if low else rb"\ufffd"
 
 
 def decode_as(data: bytes, kind: type[T]) -> T:

@@ -14,6 +14,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.json_text import with_whole_characters
 from responses_gateway.wire.validation import problem
 
 # The deepest nesting of JSON: no request needs more, and every later encoder would have to cope with it.
@@ -219,17 +220,24 @@ def _encode(body: Mapping[str, Any]) -> bytes:
         raise invalid_request("The request body is not valid JSON.", code="invalid_json") from None
 
 
+def _decode_any(raw: bytes) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        whole = with_whole_characters(raw)
+        if whole != raw:
+            return _decode_any(whole)
+        raise invalid_request(f"The request body is not valid JSON: {error}", code="invalid_json") from None
+
+
 def _decode(body: bytes | bytearray | memoryview) -> dict[str, Any]:
     raw = bytes(body)
     if len(raw) > _SMALL and sum(raw.count(sign) for sign in _SIGNS) > MAX_VALUES:
         message = f"The request body contains too many values: at most {MAX_VALUES} are accepted."
         raise ApiError(413, message, code="request_too_large")
-    try:
-        fields = msgspec.json.decode(raw)
-    except RecursionError:
-        raise _too_deep() from None
-    except ValueError as error:
-        raise invalid_request(f"The request body is not valid JSON: {error}", code="invalid_json") from None
+    fields = _decode_any(raw)
     if not isinstance(fields, dict):
         raise invalid_request("The request body must be a JSON object.", code="invalid_json")
     may_be_deep = len(raw) > _LONG or raw.count(b"{") + raw.count(b"[") > MAX_DEPTH  # counting in a long one takes longer

@@ -154,3 +154,37 @@ def test_a_turn_of_a_known_history_stores_its_own_items_alone(monkeypatch: pytes
             assert len(listed.json()["data"]) == sent
 
     run(test())
+
+
+def response_items(number: int, output: str) -> list[Any]:
+    """Return a call and its output."""
+    call = {"type": "function_call", "call_id": f"c{number}", "name": "read", "arguments": "{}"}
+    return [call, {"type": "function_call_output", "call_id": f"c{number}", "output": output}]
+
+
+def messages(number: int, output: str) -> list[Any]:
+    """Return the same for the Messages API."""
+    call = {"type": "tool_use", "id": f"c{number}", "name": "read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": output}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "turn"), [("/v1/responses", "input", response_items), ("/v1/messages", "messages", messages)]
+)
+def test_half_a_character_in_a_history_does_not_end_the_session(path: str, field: str, turn: Any) -> None:
+    """Programs in JavaScript cut a tool's output within an emoji, and send it again with each turn."""
+
+    async def test() -> None:
+        asked: list[bytes] = []
+        async with serving(recording(asked)) as backend, gateway(backend) as served, httpx.AsyncClient() as client:
+            history: list[Any] = [{"role": "user", "content": "Do it. " + LONG}]
+            for number in range(3):
+                history += turn(number, "cut \ud83d, whole \U0001f600" * 99)
+                body = json.dumps({"model": "simulator", "max_tokens": 99, field: history}).encode()
+                answer = await client.post(served.url + path, content=body, headers={"Content-Type": "application/json"})
+                assert answer.status_code == 200
+                assert "cut \ufffd, whole \U0001f600" in json.loads(asked[-1])["messages"][2]["content"]
+            assert served.parts.responses.preparation.known.size > 0
+
+    run(test())

@@ -64,7 +64,7 @@ BODIES = {
     "a number of a million digits": '{"model": "m", "input": "x", "max_output_tokens": ' + "9" * 1_000_000 + "}",
     "a huge exponent": '{"model": "m", "input": "x", "temperature": 1e999999999}',
     "NaN": '{"model": "m", "input": "x", "temperature": NaN}',
-    "half a surrogate": '{"model": "m", "input": "\\ud800", "metadata": {"\\udfff": 1}}',
+    "half a surrogate, and no JSON": '{"model": "m", "input": "\\ud800", "metadata": }',
     "no text": "\x00\x01\x02",
     "nothing": "",
 }  # fmt: skip

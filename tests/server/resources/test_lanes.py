@@ -156,6 +156,17 @@ def test_sixteen_responses_are_made_at_the_same_time() -> None:
     run(test())
 
 
+def test_a_request_with_half_a_character_is_answered_in_its_lane() -> None:
+    async def test() -> None:
+        async with simulated() as served, connect(served) as socket:
+            await socket.send("cut \ud83d", stream_id="l1")
+            events = await socket.rest()
+            assert {event["stream_id"] for event in events} == {"l1"}
+            assert events[-1]["response"]["status"] == "completed"
+
+    run(test())
+
+
 def test_a_connection_has_thirty_two_names() -> None:
     """None is free again, and none that was refused counts."""
 

@@ -10,6 +10,7 @@ import msgspec
 
 from responses_gateway.request.fields import missing, wrong_type
 from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.json_text import with_whole_characters
 from responses_gateway.wire.requests import read_object
 
 _REQUEST_TYPE = "response.create"
@@ -69,8 +70,11 @@ def continued_in(data: bytes) -> str | None:
 def _head(data: bytes) -> _Head:
     try:
         return msgspec.json.decode(data, type=_Head)
-    except (ValueError, RecursionError):
+    except RecursionError:
         return _Head()
+    except ValueError:
+        whole = with_whole_characters(data)
+        return _Head() if whole == data else _head(whole)
 
 
 def unknown_message(message: Message) -> bytes:

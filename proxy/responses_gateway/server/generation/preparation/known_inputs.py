@@ -124,7 +124,10 @@ class KnownInput(msgspec.Struct, eq=False):
         return now._replace(end=new_close, close=new_close), short[now.start - 1 : now.close + 1]
 
     def _laid_out(self) -> Layout | None:
-        layout = _layout(self.body, self.form.elements)
+        try:
+            layout = _layout(self.body, self.form.elements)
+        except ValueError:  # half a character, which was replaced when the body was read
+            return None
         if layout is None or self.values.turns is None:
             return layout
         return layout._replace(end=_end_of(len(self.values.elements), self.body, layout.start, layout.end))
