@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from responses_gateway.request import Policy
-from responses_gateway.request.input.alternation import alternating, is_about_order
+from responses_gateway.request.input.alternation import alternating
+from responses_gateway.request.input.template_forms import forms_wanted
 from tests.request.builders import Item, assistant, call, chat_request, developer, image, messages, output, user
 
 ALTERNATE = Policy(user_messages="alternate")
@@ -40,6 +41,7 @@ def fits(sent: list[dict[str, Any]]) -> bool:
         ([assistant("hello"), user("q")], "uau"),
         ([developer("first"), developer("second"), assistant("hello")], "suau"),
         ([user("q"), assistant("A")], "uau"),
+        ([developer("only")], "su"),
         ([call("c1"), output("c1"), assistant("A"), user("q")], "uctau"),
         ([user("q"), call("c1"), output("c1"), assistant("A"), call("c2"), output("c2"), user("r")], "uctctau"),
     ],
@@ -125,12 +127,14 @@ def test_any_conversation_is_taken_whole(chat: list[dict[str, Any]]) -> None:
         "After the (optional) system message(s), user or tool message(s) should alternate with assistant message(s).",
         "Error rendering prompt with jinja template",
         "An assistant message with 'tool_calls' must be followed by tool messages",
+        "No user query found in messages.",
+        "System message must be at the beginning.",
     ],
 )
 def test_refusals_of_the_order_are_recognised(refusal: str) -> None:
-    assert is_about_order(refusal.encode())
+    assert forms_wanted(refusal.encode()) == {"alternating"}
 
 
 @pytest.mark.parametrize("refusal", ["The model does not exist.", "temperature must be at most 2", "", "\xff"])
 def test_other_refusals_are_not_about_the_order(refusal: str) -> None:
-    assert not is_about_order(refusal.encode("latin-1"))
+    assert not forms_wanted(refusal.encode("latin-1"))

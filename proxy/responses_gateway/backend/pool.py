@@ -240,12 +240,7 @@ class Pool:
         return PAUSES[min(route.again, len(PAUSES)) - 1] if route.again else 0.0
 
     async def open_continuation(
-        self,
-        body_for: BodyFor,
-        headers: HeadersFor,
-        route: Route,
-        on_failure: OnFailure,
-        added: AddedFields = ALWAYS_ADDED,
+        self, body_for: BodyFor, headers: HeadersFor, route: Route, on_failure: OnFailure, added: AddedFields = ALWAYS_ADDED
     ) -> ChatStream:
         """Ask a backend to continue an answer. `body_for` is called before each attempt; `added`: see `open_chat`. Raises
         `ApiError`."""

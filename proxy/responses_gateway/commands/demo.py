@@ -149,10 +149,7 @@ async def _play(args: argparse.Namespace, console: Console) -> tuple[DemoTranscr
     async with AsyncExitStack() as stack:
         dialect = DIALECTS[args.dialect]
         options = SimulatorOptions(
-            models=(_MODEL,),
-            dialect=dialect,
-            tokens_per_second=args.tokens_per_second,
-            first_token_seconds=0.3,
+            models=(_MODEL,), dialect=dialect, tokens_per_second=args.tokens_per_second, first_token_seconds=0.3
         )
         backend = await stack.enter_async_context(serving(create_app(options)))
         settings = _settings(f"{backend}/v1", raw=dialect.markup is not None)

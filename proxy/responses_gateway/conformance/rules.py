@@ -43,12 +43,7 @@ HOMES = {
     "summary_text": ("reasoning", "summary", "text"),
 }
 # item type -> its field that is filled by deltas without a part
-WHOLE = {
-    "function_call": "arguments",
-    "custom_tool_call": "input",
-    "mcp_call": "arguments",
-    "code_interpreter_call": "code",
-}
+WHOLE = {"function_call": "arguments", "custom_tool_call": "input", "mcp_call": "arguments", "code_interpreter_call": "code"}
 # Calls that have a name from the beginning.
 NAMED = {"function_call", "custom_tool_call", "mcp_call"}
 # item type -> the events of its progress, in order; a set where there is one of several. OpenAI repeats the first one of an

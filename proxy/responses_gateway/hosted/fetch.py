@@ -49,12 +49,7 @@ class Fetcher:
     """Fetches pages. Create it inside the running event loop, and close it."""
 
     def __init__(
-        self,
-        *,
-        timeout: float,
-        max_bytes: int,
-        private_hosts: Collection[str] = (),
-        resolver: AbstractResolver | None = None,
+        self, *, timeout: float, max_bytes: int, private_hosts: Collection[str] = (), resolver: AbstractResolver | None = None
     ) -> None:
         """`timeout` in seconds for a page with its redirects; `private_hosts` may be fetched though they are not public;
         `resolver` asks the DNS, by default aiohttp's does."""

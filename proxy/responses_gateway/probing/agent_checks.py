@@ -13,10 +13,7 @@ from responses_gateway.probing.questions import ASKS_FOR_WEATHER, USER, WEATHER,
 # Tokens within which a forced call has come, and the model may think before.
 _FORCED_LIMIT = 512
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-_OTHER = {
-    "type": "function",
-    "function": {"name": "get_time", "description": "The time in a city.", "parameters": _CITY},
-}
+_OTHER = {"type": "function", "function": {"name": "get_time", "description": "The time in a city.", "parameters": _CITY}}
 
 
 class ToolChecks(NamedTuple):

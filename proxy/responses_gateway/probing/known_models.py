@@ -26,7 +26,7 @@ class KnownModel(msgspec.Struct, frozen=True):
     `field`: its reasoning came in a field of its own. `marked`: it opened its reasoning itself, in the text. `opens`: the
     prompt ends inside reasoning, where a request leaves it to the template; `opens_if_asked`: where a request turns thinking
     on. `calls_field`: a call came in a field of its own; `calls_written`: so many answers ended with a call in their text, two
-    at most. `alternates`: its template wants the turns of user and assistant to alternate. `prompt_end`: how to see that in the
+    at most. `forms`: what its template wants of messages, by name. `prompt_end`: how to see that in the
     ids of a prompt; `thoughts`: how to see thoughts in those of an answer. `enforcement`: what becomes
     of strict tools, by the label of the backend."""
 
@@ -36,7 +36,7 @@ class KnownModel(msgspec.Struct, frozen=True):
     opens_if_asked: bool | None = None
     calls_field: bool = False
     calls_written: int = 0
-    alternates: bool = False
+    forms: frozenset[str] = frozenset()
     prompt_end: PromptEnd | None = None
     thoughts: ThoughtTokens | None = None
     enforcement: Mapping[str, Enforcement] = {}
@@ -55,7 +55,7 @@ class KnownModel(msgspec.Struct, frozen=True):
             opens_if_asked=self.opens_if_asked if more.opens_if_asked is None else more.opens_if_asked,
             calls_field=self.calls_field or more.calls_field,
             calls_written=max(self.calls_written, more.calls_written),
-            alternates=self.alternates or more.alternates,
+            forms=self.forms | more.forms,
             prompt_end=more.prompt_end or self.prompt_end,
             thoughts=more.thoughts or self.thoughts,
             enforcement={**self.enforcement, **more.enforcement},
@@ -97,7 +97,7 @@ def _log(model: str, before: KnownModel, after: KnownModel) -> None:
         info("learned that the model marks its reasoning in the text", extra=logs.fields(model=model))
     if after.writes_calls and not before.writes_calls:
         info("learned that the model's calls come in its text", extra=logs.fields(model=model))
-    if after.alternates and not before.alternates:
-        info("learned that the model's template wants turns to alternate", extra=logs.fields(model=model))
+    for form in sorted(after.forms - before.forms):
+        info("learned what the model's template wants of messages", extra=logs.fields(model=model, form=form))
     if before.opens is None and after.opens:
         info("learned that the prompt opens the model's reasoning", extra=logs.fields(model=model))

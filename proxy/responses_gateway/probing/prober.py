@@ -79,12 +79,7 @@ class NoAnswer(Exception):
 
 
 async def probe(
-    url: str,
-    *,
-    model: str | None = None,
-    api_key: str | None = None,
-    answer_timeout: float = 60,
-    tell: Tell = unheard,
+    url: str, *, model: str | None = None, api_key: str | None = None, answer_timeout: float = 60, tell: Tell = unheard
 ) -> Profile:
     """Find out everything about the server at `url` (which ends in `/v1`), with `model` or the first that it lists.
 

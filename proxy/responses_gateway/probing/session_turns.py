@@ -29,11 +29,7 @@ _SEEN = 64
 # How often a prompt is asked again to see whether one server reads it.
 _REPEATS = 3
 _Messages: TypeAlias = list[Mapping[str, Any]]
-_HINTS: dict[str, Any] = {
-    "priority": 0,
-    "session_id": "responses-gateway-doctor",
-    "nvext": {"agent_hints": {"priority": 0}},
-}
+_HINTS: dict[str, Any] = {"priority": 0, "session_id": "responses-gateway-doctor", "nvext": {"agent_hints": {"priority": 0}}}
 
 
 class _Read(NamedTuple):

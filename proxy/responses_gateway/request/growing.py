@@ -135,7 +135,7 @@ def translate_growing(
     `kept`: so many items of the input may be kept for the next one, and the model speaks behind them; None: all of them are in
     the next one, too. `others` are of other threads, whose tools may be the same: all threads of an agent have its tools.
     Return None where that takes more than these. Raises `ApiError` 400 as `translate` does."""
-    if policy.user_messages != "keep" or policy.continues_last_message:
+    if policy.user_messages != "keep" or policy.template_forms or policy.continues_last_message:
         return None  # because then the last messages may become others
     if known is not None and not known.is_of(request, policy):
         return None

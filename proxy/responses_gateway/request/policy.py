@@ -7,6 +7,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+# The form of a conversation in which turns alternate.
+ALTERNATING = "alternating"
+
 CallIds: TypeAlias = Literal["keep", "nine", "numbered"]
 
 
@@ -20,6 +23,7 @@ class Policy(msgspec.Struct, frozen=True):
     system message ("merge"; this changes the beginning of the prompt, so the backend's prefix cache misses).
     `user_messages`: whether consecutive user messages stay separate ("keep") or become one ("merge"), or all turns are made to
     alternate ("alternate"; for templates that insist on it, see `input/alternation.py`).
+    `template_forms`: the forms that a template has turned out to want (see `input/template_forms.py`).
     `reasoning_field`: the field of an assistant message that carries reasoning items back.
     `reasoning_effort`: "map" sends the efforts that servers know and turns off thinking for "none"; "pass" sends any
     value unchanged; "drop" sends none.
@@ -60,6 +64,7 @@ class Policy(msgspec.Struct, frozen=True):
     system_messages: Literal["merge", "keep"] = "merge"
     late_developer: Literal["user", "system", "merge"] = "user"
     user_messages: Literal["keep", "merge", "alternate"] = "keep"
+    template_forms: frozenset[str] = frozenset()
     reasoning_field: Literal["reasoning", "reasoning_content", "both", "none"] = "reasoning"
     reasoning_effort: Literal["pass", "map", "drop"] = "map"
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"
@@ -84,3 +89,8 @@ class Policy(msgspec.Struct, frozen=True):
     own_fields: tuple[str, ...] = ()
     template_variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
     strict: bool = False
+
+    @property
+    def forms(self) -> frozenset[str]:
+        """All forms that messages are to have."""
+        return self.template_forms | {ALTERNATING} if self.user_messages == "alternate" else self.template_forms

@@ -4,9 +4,9 @@ The table in the documentation is generated from it, and tests compare every los
 
 from __future__ import annotations
 
-from responses_gateway.request.input.alternation import ALTERNATED
 from responses_gateway.request.input.calls import CALL_ITEMS, OUTPUT_ITEMS
 from responses_gateway.request.input.item_reader import READ_ELSEWHERE, SILENT_ITEMS
+from responses_gateway.request.input.template_forms import FORMED
 from responses_gateway.request.loss_report import Loss
 from responses_gateway.request.parameters.table import PARAMETERS
 from responses_gateway.request.tools.declarations import HOSTED_TOOLS, hosted_reason
@@ -94,7 +94,7 @@ _CONTENT = (
     Loss("content", "arguments", "adapted", "call arguments that are not a JSON object are replaced by {}"),
     Loss("content", "call_id", "adapted", "a call id that is used twice is numbered"),
     Loss("content", "order", "adapted", "an output that does not follow its call is moved to it"),
-    ALTERNATED,
+    FORMED,
 )
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from responses_gateway.request.fields import Object
-from responses_gateway.request.input.alternation import alternating
 from responses_gateway.request.input.call_matching import match_calls
 from responses_gateway.request.input.calls import CallItemReader
 from responses_gateway.request.input.item_reader import ItemReader
 from responses_gateway.request.input.items import entries_at
+from responses_gateway.request.input.template_forms import in_forms
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.catalog import NO_TOOLS
@@ -62,9 +62,7 @@ def with_turn(
     items = [part.items[0] if isinstance(part, RunCall) else part for part in parts]
     items += [part.items[1] for part in parts if isinstance(part, RunCall)]
     before = sum(len(message.get("tool_calls") or ()) for message in body["messages"])
-    messages = [*body["messages"], *_messages(items, policy, before)]
-    if policy.user_messages == "alternate":
-        messages = alternating(messages)
+    messages = in_forms([*body["messages"], *_messages(items, policy, before)], policy.forms)
     following = {**body, "messages": messages}
     if "tools" in body:
         if not may_call:

@@ -61,10 +61,7 @@ _PDF_SECONDS = 30.0
 
 @asynccontextmanager
 async def open_parts(
-    settings: Settings,
-    share: Share = ALL,
-    workers_folder: Path | None = None,
-    features: Sequence[Feature] = FEATURES,
+    settings: Settings, share: Share = ALL, workers_folder: Path | None = None, features: Sequence[Feature] = FEATURES
 ) -> AsyncIterator[Parts]:
     """Open the parts, and close them in reverse order. `share` is that of this process among the workers, which share a folder,
     `workers_folder`, if there are several. Raise `ValueError` and the errors of the parts for settings that cannot be used,

@@ -94,8 +94,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
 
 # The name of a port, or its number.
 PortName = Annotated[
-    str,
-    BeforeValidator(lambda value: str(value) if type(value) is int else value, json_schema_input_type=str | int),
+    str, BeforeValidator(lambda value: str(value) if type(value) is int else value, json_schema_input_type=str | int)
 ]
 
 

@@ -50,9 +50,7 @@ def agent(request: ChatRequest) -> Script:
         return script(Think("The greeting should use an f-string and punctuation."), _edit(request, shell))
     if step == 2:
         return script(
-            Think("Now look at the file and run it."),
-            Say("Edited. Let me check the result."),
-            shell_call(shell, _READ),
+            Think("Now look at the file and run it."), Say("Edited. Let me check the result."), shell_call(shell, _READ)
         )
     return script(Think("Everything works; report."), final_text(request, _report(request)))
 

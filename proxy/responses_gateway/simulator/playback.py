@@ -28,13 +28,7 @@ class Player:
     """Sends frames to a transport. `tokens_per_second` 0 means as fast as the reader reads."""
 
     def __init__(
-        self,
-        frames: Frames,
-        transport: asyncio.Transport,
-        counters: Counters,
-        *,
-        chunked: bool,
-        tokens_per_second: float,
+        self, frames: Frames, transport: asyncio.Transport, counters: Counters, *, chunked: bool, tokens_per_second: float
     ) -> None:
         self._frames = frames
         self.transport = transport

@@ -252,10 +252,7 @@ _ALL: tuple[Scenario, ...] = (
 SCENARIOS: dict[str, Scenario] = {scenario.__name__: scenario for scenario in _ALL}
 
 _KEYWORDS: tuple[tuple[str, str], ...] = (
-    (
-        r"\b(?:create|build|implement|fix|refactor|edit|write)\b.*\b(?:file|function|program|script|bug|code|tests?)\b",
-        "agent",
-    ),
+    (r"\b(?:create|build|implement|fix|refactor|edit|write)\b.*\b(?:file|function|program|script|bug|code|tests?)\b", "agent"),
     (r"\b(?:sub-?agent)\b", "subagent"),
     (r"\b(?:weather|temperature)\b", "tool"),
     (r"\b(?:think|reason|puzzle)\b", "reasoning"),

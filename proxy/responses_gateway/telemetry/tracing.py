@@ -266,12 +266,7 @@ class Trace:
         span.end(self._at(now if call.seconds is None else call.began + call.seconds))
 
     def end(
-        self,
-        line: Mapping[str, Any],
-        now: float,
-        first: float | None,
-        visible: float | None,
-        service_tier: str | None = None,
+        self, line: Mapping[str, Any], now: float, first: float | None, visible: float | None, service_tier: str | None = None
     ) -> None:
         """End all spans. `line` are the fields of the request's log line. `first` and `visible` are the loop's times of the
         first token of the last call, and of the first one that a user sees. `service_tier` is that of the response."""

@@ -152,11 +152,7 @@ FILE_SEARCH = HostedKind(
     "file_search",
     setting="file_search_tools",
     item=ItemForm(
-        "file_search_call",
-        "fs",
-        ("in_progress", "searching"),
-        empty={"queries": [], "results": None},
-        on_request="results",
+        "file_search_call", "fs", ("in_progress", "searching"), empty={"queries": [], "results": None}, on_request="results"
     ),
     functions=(
         HostedFunction(

@@ -135,11 +135,7 @@ _TYPES = {
     529: (529, "overloaded_error"),
 }
 # Fields of a Responses request that servers' errors are given -> those of this protocol.
-FIELDS = {
-    "max_output_tokens": "max_tokens",
-    "reasoning.effort": "output_config.effort",
-    "text.format": "output_config.format",
-}
+FIELDS = {"max_output_tokens": "max_tokens", "reasoning.effort": "output_config.effort", "text.format": "output_config.format"}
 # The code of the error for a request whose conversation the server was to keep. Anthropic's SDKs know it by these details, and
 # send the whole conversation from then on.
 UNTHREADED = "thread_unsupported_request"

@@ -295,6 +295,45 @@ def test_turns_are_made_to_alternate_once_a_server_wants_that(status: int, strea
     run(test())
 
 
+def wanting(roles: str, message: str, status: int) -> Json:
+    return {"if": {"roles_not": roles}, "answer": {"status": status, "json": {"error": {"message": message}}}}
+
+
+TWO_CALLS: list[Json] = [
+    {"role": "user", "content": "the weather?"},
+    {"role": "user", "content": "quick"},
+    *({"type": "function_call", "call_id": name, "name": "f", "arguments": "{}"} for name in ("c1", "c2")),
+    *({"type": "function_call_output", "call_id": name, "output": f"of {name}"} for name in ("c1", "c2")),
+]
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize(
+    ("rules", "roles"),
+    [
+        ([wanting(r"(?!.*tt)", "This model only supports single tool-calls at once!", 500)], "suuctct"),
+        ([wanting(r"(?!s)", "System role not supported", 400)], "uuctt"),
+        ([wanting(r"(?!s)", "System role not supported", 500), disorderly(500)], "uctt"),  # Gemma 2
+    ],
+)
+def test_a_template_that_refuses_in_other_words_gets_what_it_takes(rules: list[Json], roles: str, streamed: bool) -> None:
+    """And the session goes on: its later requests are sent like that at once."""
+
+    async def test() -> None:
+        async with served_by(rules) as (served, (server,)):
+            for _ in range(2):
+                outcome = await say(served, "responses", streamed=streamed, input=TWO_CALLS, instructions="Be good.")
+                assert outcome.known["status"] == "completed"
+                assert "content:turns" in outcome.known["losses"]
+            assert len(server.requests) == 2 + len(rules)
+            sent = server.requests[-1]["messages"]
+            letters = {"system": "s", "user": "u", "assistant": "c", "tool": "t"}
+            assert "".join(letters[message["role"]] for message in sent) == roles
+            assert all(text in str(sent) for text in ("Be good.", "the weather?", "quick", "of c1", "of c2"))
+
+    run(test())
+
+
 def test_several_backends_of_a_model_are_asked_alike() -> None:
     async def test() -> None:
         async with served_by([disorderly()], [disorderly()]) as (served, servers):

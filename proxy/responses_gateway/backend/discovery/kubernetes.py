@@ -134,12 +134,7 @@ class KubernetesSource:
     async def _watch_once(self, session: aiohttp.ClientSession, known: _Known, report: Report) -> int:
         """Watch until the server ends it, in good order; return how many events came."""
         seconds = max(1, round(self.watch_seconds * random.uniform(0.75, 1)))
-        query = {
-            "watch": "1",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": known.version,
-            "timeoutSeconds": str(seconds),
-        }
+        query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": known.version, "timeoutSeconds": str(seconds)}
         events = 0
         async with asyncio.timeout(seconds + GRACE), self._get(session, query) as answer:
             self._tell(known, report)  # it can be read again

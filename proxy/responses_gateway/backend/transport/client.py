@@ -69,14 +69,7 @@ class Unreachable(ApiError):
 
     `body_may_be_why` tells that the body was large: servers close the connection when a body is too large, or take longer."""
 
-    def __init__(
-        self,
-        reason: Unanswered,
-        message: str,
-        status: int = 502,
-        *,
-        body_may_be_why: bool = False,
-    ) -> None:
+    def __init__(self, reason: Unanswered, message: str, status: int = 502, *, body_may_be_why: bool = False) -> None:
         super().__init__(status, message, type="server_error", code="server_error")
         self.reason: Unanswered = reason
         self.body_may_be_why = body_may_be_why

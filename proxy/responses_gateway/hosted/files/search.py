@@ -20,12 +20,7 @@ ALL_STORES = "*"
 _MOST_QUERIES = 8
 _LONGEST_QUERY = 2000
 # The filters of a request that compare an attribute by its order.
-_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
-    "gt": operator.gt,
-    "gte": operator.ge,
-    "lt": operator.lt,
-    "lte": operator.le,
-}
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
 
 
 class FilePassage(NamedTuple):

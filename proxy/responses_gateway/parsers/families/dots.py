@@ -3,7 +3,4 @@
 from responses_gateway.parsers.families.minimax_m2 import invocations
 from responses_gateway.parsers.format import Family, TemplateSign
 
-FAMILY = Family(
-    tools={"dots": invocations("dots_function_call")},
-    tool_signs=(TemplateSign("<dots_function_call>", "dots"),),
-)
+FAMILY = Family(tools={"dots": invocations("dots_function_call")}, tool_signs=(TemplateSign("<dots_function_call>", "dots"),))

@@ -17,10 +17,7 @@ REASONING = ReasoningFormat(
     at_start=True,
 )
 CALL = CallFormat(
-    opens=("<|tool_call|>", "<tool_call>"),
-    first=r"[\[{]",
-    arguments=JsonEnvelope(),
-    fillers=("</tool_call>", "<|/tool_call|>"),
+    opens=("<|tool_call|>", "<tool_call>"), first=r"[\[{]", arguments=JsonEnvelope(), fillers=("</tool_call>", "<|/tool_call|>")
 )
 TOOLS = ToolFormat(calls=(CALL,))
 FUNCTION_CALLING_TOOLS = ToolFormat(calls=(CallFormat(opens=("<function_call>",), first=r"\{", arguments=JsonEnvelope()),))

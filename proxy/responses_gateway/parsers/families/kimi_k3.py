@@ -22,10 +22,7 @@ def _close(name: str) -> str:
 
 
 REASONING = ReasoningFormat(
-    opens=(_open("think"),),
-    closes=(_close("think"),),
-    implicit=True,
-    wrappers=((_open("response"), _close("response")),),
+    opens=(_open("think"),), closes=(_close("think"),), implicit=True, wrappers=((_open("response"), _close("response")),)
 )
 CALL = CallFormat(
     opens=("<|open|>call ",),

@@ -28,10 +28,7 @@ TOOLS = function_tags("<tool_call>", "</tool_call>")
 
 FAMILY = Family(
     tools={"qwen3_coder": TOOLS, "qwen3_xml": TOOLS},
-    names=(
-        NameSign("qwen3-coder", None, "qwen3_coder", priority=2),
-        NameSign("qwen3.5", "qwen3", "qwen3_coder", priority=2),
-    ),
+    names=(NameSign("qwen3-coder", None, "qwen3_coder", priority=2), NameSign("qwen3.5", "qwen3", "qwen3_coder", priority=2)),
     tool_signs=(TemplateSign("<function=", "qwen3_coder"),),
     original=True,
 )

@@ -21,20 +21,14 @@ CALL = CallFormat(
         pattern=r'function<｜tool_sep｜>\s*<steptml:invoke name="(?P<name>[^"]+)', partial=r".{0,200}", ends=('">',)
     ),
     arguments=TaggedParameters(
-        opens=('<steptml:parameter name="',),
-        heads=('">',),
-        closes=("</steptml:parameter>",),
-        header=r'(?P<key>[^"]+)',
+        opens=('<steptml:parameter name="',), heads=('">',), closes=("</steptml:parameter>",), header=r'(?P<key>[^"]+)'
     ),
     closes=("</steptml:invoke>", "<｜tool_call_end｜>"),
 )
 TOOLS = ToolFormat(
     blocks=(
         CallBlock(
-            opens=("<｜tool_calls_begin｜>",),
-            closes=("<｜tool_calls_end｜>",),
-            calls=(CALL,),
-            fillers=("<｜tool_call_end｜>",),
+            opens=("<｜tool_calls_begin｜>",), closes=("<｜tool_calls_end｜>",), calls=(CALL,), fillers=("<｜tool_call_end｜>",)
         ),
     )
 )

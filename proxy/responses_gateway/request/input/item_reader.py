@@ -6,7 +6,6 @@ conversation keeps its beginning byte for byte and the backend's prefix cache hi
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -14,11 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from responses_gateway.request.fields import Object, optional_text, quote
-from responses_gateway.request.input.alternation import ALTERNATED, alternating, alternating_before, users_merged
+from responses_gateway.request.input.alternation import users_merged
 from responses_gateway.request.input.call_matching import NO_OUTPUT, PENDING_OUTPUT, MatchedCall, MatchedCalls, is_other_turn
 from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_foreign_search
 from responses_gateway.request.input.content import assistant_text, reasoning_text, system_text, user_content
 from responses_gateway.request.input.items import Entry
+from responses_gateway.request.input.template_forms import APPROVAL, FORMED, in_forms, nine_characters
 from responses_gateway.request.loss_report import Loss, LossReport
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
@@ -39,10 +39,7 @@ SILENT_ITEMS = {
 READ_ELSEWHERE = {
     "additional_tools": Loss("item", "additional_tools", "adapted", "its tools are declared for the whole request"),
     "configuration_update": Loss(
-        "item",
-        "configuration_update",
-        "preserved",
-        "takes precedence over reasoning.effort and text.format of the request",
+        "item", "configuration_update", "preserved", "takes precedence over reasoning.effort and text.format of the request"
     ),
 }
 
@@ -108,14 +105,14 @@ class ItemReader:
             messages = self._system_messages() + messages
         if not messages:
             raise invalid_request("The input contains nothing that could be sent to a model.", "input", "invalid_value")
-        return self._alternating(messages) if self._policy.user_messages == "alternate" else messages
-
-    def _alternating(self, messages: list[Object]) -> list[Object]:
-        continues = self._policy.continues_last_message and messages[-1]["role"] == "assistant"
-        ordered = alternating_before(messages) if continues else alternating(messages)
-        if ordered != messages:
-            self._report.add(ALTERNATED)
-        return ordered
+        forms = self._policy.forms
+        if not forms:
+            return messages
+        continued = self._policy.continues_last_message and messages[-1]["role"] == "assistant"
+        formed = in_forms(messages, forms, continued=continued)
+        if formed != messages:
+            self._report.add(FORMED)
+        return formed
 
     def later_messages(self, entries: Iterable[Entry]) -> list[Object]:
         """Return the messages for items after those of a request. Raises `ApiError` 400."""
@@ -449,7 +446,7 @@ class MessageBuilder(msgspec.Struct):
     def _name_calls(self, calls: list[MatchedCall]) -> None:
         """Give calls the ids that the template wants; one that waits for the client's approval is found by its own."""
         for matched in calls:
-            if not matched.id.startswith("mcpr_"):
+            if not matched.id.startswith(APPROVAL):
                 numbered = self._policy.call_ids == "numbered"
                 matched.id = f"functions.{matched.call.name}:{self._number}" if numbered else nine_characters(matched.id)
             self._number += 1
@@ -480,13 +477,6 @@ class _Turn(msgspec.Struct):
     answered: bool = False
     pending: bool = False
     key: TurnKey | None = None
-
-
-def nine_characters(call_id: str) -> str:
-    """Return an id of nine letters or digits, always the same for the same one."""
-    if len(call_id) == 9 and call_id.isascii() and call_id.isalnum():
-        return call_id
-    return hashlib.blake2b(call_id.encode("utf-8", "replace")).hexdigest()[:9]
 
 
 def _tool_call(matched: MatchedCall, extra: Object) -> Object:

@@ -83,9 +83,7 @@ REJECTED = (
 # Refused because a client relies on their effect (see `refuse_unsupported`), and what of them is not.
 REFUSED = (
     Parameter(
-        "moderation.policy",
-        "rejected",
-        "without a guard model: `block`, for `input` or `output`; `mode` may only be `score`",
+        "moderation.policy", "rejected", "without a guard model: `block`, for `input` or `output`; `mode` may only be `score`"
     ),
     Parameter("multi_agent", "rejected", "if it is `enabled`; `max_concurrent_subagents` alone is without effect"),
 )

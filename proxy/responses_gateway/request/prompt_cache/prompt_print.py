@@ -131,10 +131,7 @@ def text_checksum(text: str) -> int:
 
 
 def read_prompt(
-    data: bytes,
-    key: str | None = None,
-    messages: Sequence[bytes] | None = None,
-    checksum: Callable[[bytes], int] = crc32,
+    data: bytes, key: str | None = None, messages: Sequence[bytes] | None = None, checksum: Callable[[bytes], int] = crc32
 ) -> Prompt:
     """Read a chat request as it is sent. `key` is the client's name of the cache, where requests are routed by it. `messages`
     are the JSON of each, where that is known; then `data` need not have them. `checksum` is that of one of them: `hash` for

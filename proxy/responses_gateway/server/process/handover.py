@@ -23,12 +23,7 @@ class Handover:
     """Waits for SIGUSR2. `begun` tells whether a successor has taken over; then `end` waits for the end of the parent."""
 
     def __init__(
-        self,
-        settings: Settings,
-        prepare: Prepare | None,
-        control: Control,
-        listeners: Listeners,
-        stop_signals: StopSignals,
+        self, settings: Settings, prepare: Prepare | None, control: Control, listeners: Listeners, stop_signals: StopSignals
     ) -> None:
         """`stop_signals` are those of the server in this process. Without `prepare` there is no successor."""
         self.begun = False

@@ -184,11 +184,7 @@ class _Server:
         self._sites: list[web.SockSite] = []  # for clients
 
     async def listen(
-        self,
-        listeners: Listeners,
-        table: Table | None = None,
-        on_change: _OnChange | None = None,
-        folder: Path | None = None,
+        self, listeners: Listeners, table: Table | None = None, on_change: _OnChange | None = None, folder: Path | None = None
     ) -> None:
         """Take connections. `table`, `on_change` and `folder` are as for `create_app`."""
         self._sites = await self._start(create_app(self._parts, table, on_change, folder), listeners.clients)

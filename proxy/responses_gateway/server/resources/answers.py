@@ -38,11 +38,7 @@ class Answers:
     """Answers the requests of one protocol."""
 
     def __init__(
-        self,
-        protocol: ClientProtocol,
-        responses: Responses,
-        hosted: Collection[str],
-        background: Background | None = None,
+        self, protocol: ClientProtocol, responses: Responses, hosted: Collection[str], background: Background | None = None
     ) -> None:
         """`hosted` are the kinds of tools that the gateway runs itself. `background` runs the responses that outlive their
         requests, where the protocol has such."""

@@ -78,14 +78,7 @@ class Readings:
         self._hosted = hosted
 
     async def read(
-        self,
-        request: web.Request,
-        body: Any,
-        caller: Caller,
-        in_force: InForce,
-        *,
-        large: bool,
-        known: ReadTurns | None = None,
+        self, request: web.Request, body: Any, caller: Caller, in_force: InForce, *, large: bool, known: ReadTurns | None = None
     ) -> Reading:
         """Return a parsed body as a Responses request; its first turns may be known. Raise `ApiError` 400."""
         models = self._pool.models

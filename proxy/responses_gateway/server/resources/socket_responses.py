@@ -36,12 +36,7 @@ class SocketResponses:
     """Makes the responses of one connection."""
 
     def __init__(
-        self,
-        responses: Responses,
-        background: Background | None,
-        request: web.Request,
-        outbox: WebSocketSender,
-        lanes: Lanes,
+        self, responses: Responses, background: Background | None, request: web.Request, outbox: WebSocketSender, lanes: Lanes
     ) -> None:
         self._responses = responses
         self._background = background

@@ -442,11 +442,7 @@ def _shell(value: dict[str, Any]) -> dict[str, Any] | None:
     commands = value.get("commands")
     if not _is_strings(commands):
         return None
-    action = {
-        "commands": commands,
-        "timeout_ms": value.get("timeout_ms"),
-        "max_output_length": value.get("max_output_length"),
-    }
+    action = {"commands": commands, "timeout_ms": value.get("timeout_ms"), "max_output_length": value.get("max_output_length")}
     return {"action": action}
 
 

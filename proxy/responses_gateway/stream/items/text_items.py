@@ -21,13 +21,7 @@ class TextItem:
     __slots__ = ("_compacted", "_logprobs", "_seal", "annotations", "kind", "pieces", "place", "writer")
 
     def __init__(
-        self,
-        writer: EventWriter,
-        kind: TextKind,
-        item_id: str,
-        *,
-        seal: Callable[[str], str] | None = None,
-        phase: Phase = "",
+        self, writer: EventWriter, kind: TextKind, item_id: str, *, seal: Callable[[str], str] | None = None, phase: Phase = ""
     ) -> None:
         """Begin the item. `seal` makes the `encrypted_content` of a text of reasoning, where that was asked for; `phase` is
         that of a message."""

@@ -62,9 +62,7 @@ WAITING = Gauge(
 )
 OLDEST = Gauge("waiting_oldest_seconds", "For how long the oldest of them has waited.", ("window",), together="livemax")
 BEGUN = Counter(
-    "waiting_begun_total",
-    "Those that began: because backends were idle, or because of their deadline.",
-    ("window", "reason"),
+    "waiting_begun_total", "Those that began: because backends were idle, or because of their deadline.", ("window", "reason")
 )
 MISSED = Counter("missed_windows_total", "Those that ended after their deadline.", ("window",))
 WINDOW_METRICS = (WAITING, OLDEST, BEGUN, MISSED)

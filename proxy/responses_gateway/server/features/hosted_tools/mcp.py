@@ -38,8 +38,7 @@ def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ
     except ImportError as error:
         raise ValueError(f"MCP servers need an extra: {how_to_install('mcp')}") from error
     limits = McpLimits(
-        call_timeout=settings.hosted_call_timeout,
-        result_characters=max(_LEAST_RESULT, settings.hosted_result_bytes),
+        call_timeout=settings.hosted_call_timeout, result_characters=max(_LEAST_RESULT, settings.hosted_result_bytes)
     )
     servers = McpConnections(mcp_endpoints(settings, environ), _allowed_hosts(settings), limits, _log)
     for store, tool in settings.file_search_tools.items():

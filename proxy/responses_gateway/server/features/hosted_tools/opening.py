@@ -106,11 +106,7 @@ async def open_sandbox(settings: Settings, workers_folder: Path | None = None) -
     if where != SANDBOX:
         return None
     options = SandboxOptions(
-        __version__,
-        python or sys.executable,
-        code_limits(settings),
-        settings.code_interpreter_containers,
-        _IDLE_SECONDS,
+        __version__, python or sys.executable, code_limits(settings), settings.code_interpreter_containers, _IDLE_SECONDS
     )
     sandbox = Sandbox(options) if workers_folder is None else WorkerSandbox(workers_folder, options)
     await sandbox.start()
@@ -120,9 +116,7 @@ async def open_sandbox(settings: Settings, workers_folder: Path | None = None) -
 def code_limits(settings: Settings) -> ContainerLimits:
     """Return the limits of one container."""
     return ContainerLimits(
-        timeout=settings.hosted_call_timeout,
-        memory_bytes=int(settings.code_interpreter_memory_bytes),
-        image_bytes=IMAGE_BYTES,
+        timeout=settings.hosted_call_timeout, memory_bytes=int(settings.code_interpreter_memory_bytes), image_bytes=IMAGE_BYTES
     )
 
 

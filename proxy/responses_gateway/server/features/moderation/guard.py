@@ -174,12 +174,7 @@ class Guard:
         return judgement
 
     async def _ask(self, messages: list[dict[str, str]], headers: Mapping[str, str]) -> Judgement:
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": messages,
-            "temperature": 0,
-            self._tokens_field: _TOKENS,
-        }
+        body: dict[str, Any] = {"model": self.model, "messages": messages, "temperature": 0, self._tokens_field: _TOKENS}
         try:
             async with asyncio.timeout(SECONDS_OF_A_JUDGEMENT):
                 answer = await ask(self._pool, body, headers, Route(self.model), Completion)

@@ -148,8 +148,8 @@ class ParserChoice:
         form = call_ids(own_name)
         if form != "keep":
             policy = msgspec.structs.replace(policy, call_ids=form)
-        if own_name in self.known_models and self.known_models[own_name].alternates:
-            policy = msgspec.structs.replace(policy, user_messages="alternate")
+        if own_name in self.known_models and self.known_models[own_name].forms:
+            policy = msgspec.structs.replace(policy, template_forms=self.known_models[own_name].forms)
         if settings.template_variables:
             policy = msgspec.structs.replace(policy, template_variables=settings.template_variables)
         if not settings.raw:

@@ -10,7 +10,7 @@ from responses_gateway.backend.transport.client import ChatStream
 from responses_gateway.backend.transport.optional_fields import REFUSALS
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.request import Loss
-from responses_gateway.request.input.alternation import ALTERNATED, alternating, alternating_before, is_about_order
+from responses_gateway.request.input.template_forms import FORMED, forms_wanted, in_forms
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.upstream.chat_call import ChatCall, StrictForm
 from responses_gateway.wire.errors import ApiError
@@ -53,34 +53,38 @@ async def with_strict_tools(pool: Pool, call: ChatCall, headers: HeadersFor) -> 
     return chat, other
 
 
-async def in_alternating_turns(
+async def in_another_form(
     pool: Pool, known: KnownModels, call: ChatCall, refused: ChatStream, headers: HeadersFor
 ) -> tuple[ChatStream, ChatCall]:
-    """Ask again with turns that alternate, if the refusal may be about their order. Return the answer and its request, or the
-    refusal as it was: an answer of any other kind says nothing about what the client has sent. That the form is accepted is
-    remembered of the model."""
-    if not is_about_order(await refused.early_refusal()):
-        return refused, call
-    messages = call.body["messages"]
-    ordered = alternating_before(messages) if call.body.get("continue_final_message") else alternating(messages)
-    if ordered == messages:
-        return refused, call
-    other = call.with_body({**call.body, "messages": ordered})
-    refused.close()
-    try:
-        chat = await pool.open_chat(other.data, headers, other.route, added=other.added)
-    except ApiError:
-        return refused, call
-    if chat.status != 200:
+    """Ask again with messages in the forms that the refusal may be about. Return the answer and its request, or the refusal as
+    it was: an answer of any other kind says nothing about what the client has sent. What is accepted is remembered of the
+    model."""
+    forms: frozenset[str] = frozenset()
+    continued = bool(call.body.get("continue_final_message"))
+    other = call
+    chat = refused
+    while chat.status in REFUSALS:
+        forms |= forms_wanted(await chat.early_refusal())
+        messages = in_forms(call.body["messages"], forms, continued=continued)
+        if messages == other.body["messages"]:
+            break
         chat.close()
-        return refused, call
-    known.learn(pool.own_name(call.route.model), KnownModel(alternates=True))
-    return chat, other
+        other = call.with_body({**call.body, "messages": messages})
+        try:
+            chat = await pool.open_chat(other.data, headers, other.route, added=other.added)
+        except ApiError:
+            break
+    if chat.status == 200:
+        known.learn(pool.own_name(call.route.model), KnownModel(forms=forms))
+        return chat, other
+    if chat is not refused:
+        chat.close()
+    return refused, call
 
 
 def report_changes(log: RequestLog, call: ChatCall, sent: ChatCall, chat: ChatStream) -> None:
     """Report what of a request was changed on its way to the backend; once, though a response may have several turns."""
     losses = [_LOSSES[path] for path in chat.left_out if path in _LOSSES and path in call.added]
     if sent is not call:
-        losses.append(ALTERNATED)
+        losses.append(FORMED)
     log.losses([loss for loss in dict.fromkeys(call.words(losses)) if loss not in log.facts.losses])

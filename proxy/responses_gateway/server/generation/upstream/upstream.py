@@ -21,11 +21,7 @@ from responses_gateway.server.generation.upstream.answer_filter import AnswerFil
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation import Cause, Continuation
 from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
-from responses_gateway.server.generation.upstream.second_form import (
-    in_alternating_turns,
-    report_changes,
-    with_strict_tools,
-)
+from responses_gateway.server.generation.upstream.second_form import in_another_form, report_changes, with_strict_tools
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
@@ -163,7 +159,7 @@ class Upstream:
             self.call = call
         self._chat = chat
         if chat.status in REFUSALS:
-            chat, self.call = await in_alternating_turns(self._pool, self._known, call, chat, self._headers_for)
+            chat, self.call = await in_another_form(self._pool, self._known, call, chat, self._headers_for)
             self._chat = chat
         if chat.left_out or self.call is not call:
             report_changes(self._log, call, self.call, chat)

@@ -1,0 +1,115 @@
+"""The forms in which the templates of some models want a conversation, and the words with which they refuse all others.
+
+Each form says the same as the messages before. A wrong guess costs one request, because a form counts only if it is taken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from hashlib import blake2b
+
+from responses_gateway.request.fields import Object
+from responses_gateway.request.input.alternation import (
+    THOUGHTS,
+    alternating,
+    alternating_before,
+    contents,
+    joined,
+    of_user,
+    with_leading,
+)
+from responses_gateway.request.loss_report import Loss
+from responses_gateway.request.policy import ALTERNATING
+
+FORMED = Loss("content", "turns", "adapted", "messages are joined, divided or put in, as the model's template wants them")
+# How the ids of calls begin that wait for the client's approval, by which they are found.
+APPROVAL = "mcpr_"
+_SILENT: Object = {"role": "assistant", "content": ""}
+
+
+def nine_characters(call_id: str) -> str:
+    """Return an id of nine letters or digits, always the same for the same one."""
+    if (len(call_id) == 9 and call_id.isascii() and call_id.isalnum()) or call_id.startswith(APPROVAL):
+        return call_id
+    return blake2b(call_id.encode("utf-8", "replace")).hexdigest()[:9]
+
+
+def _with_short_ids(messages: Sequence[Object]) -> Iterator[Object]:
+    for message in messages:
+        if message["role"] == "tool":
+            yield {**message, "tool_call_id": nine_characters(message["tool_call_id"])}
+        elif message.get("tool_calls"):
+            yield {**message, "tool_calls": [{**call, "id": nine_characters(call["id"])} for call in message["tool_calls"]]}
+        else:
+            yield message
+
+
+def _with_single_calls(messages: Sequence[Object]) -> Iterator[Object]:
+    """Yield each call of several in a message of its own, which its result follows."""
+    results = {message["tool_call_id"]: message for message in messages if message["role"] == "tool"}
+    for message in messages:
+        calls = message.get("tool_calls") or ()
+        if len(calls) > 1:
+            for number, call in enumerate(calls):
+                yield {**(_SILENT if number else message), "tool_calls": [call]}
+                if call["id"] in results:
+                    yield results.pop(call["id"])
+        elif message["role"] != "tool" or message["tool_call_id"] in results:
+            yield message
+
+
+def _with_joined_thoughts(messages: Sequence[Object]) -> Iterator[Object]:
+    """Yield messages in which a thought and the text before a call are one text."""
+    for message in messages:
+        thought = next((message[name] for name in THOUGHTS if message.get(name)), "")
+        if thought and message["content"] and message.get("tool_calls"):
+            rest = {name: value for name, value in message.items() if name not in THOUGHTS}
+            yield {**rest, "content": contents([thought, message["content"]])}
+        else:
+            yield message
+
+
+def _without_system(messages: Sequence[Object]) -> Iterator[Object]:
+    """Yield messages in which the user says what the system message does."""
+    leading, spoken = with_leading(messages)
+    if leading:
+        following = 1 if spoken and spoken[0]["role"] == "user" else 0
+        yield joined([{**joined(leading), "role": "user"}, *spoken[:following]])
+        spoken = spoken[following:]
+    yield from map(of_user, spoken)
+
+
+# The forms in the order in which they are given to messages, by what refusals say. Mistral: "Tool call IDs should be
+# alphanumeric strings with length 9!". Llama 3: "This model only supports single tool-calls at once!". gpt-oss: "Cannot pass
+# both content and thinking in an assistant message with tool calls!". Gemma 2: "System role not supported"; Google: "Developer
+# instruction is not enabled for models/…".
+_FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterator[Object]]]] = {
+    "short_ids": (r"call ids?\b.{0,160}\b(?:length (?:of )?9|(?:9|nine) characters)\b", _with_short_ids),
+    "single_calls": (r"\b(?:single|one) tool[- ]?calls?\b|\b(?:multiple|parallel) tool[- ]?calls?\b", _with_single_calls),
+    "joined_thoughts": (r"\bcontent and (?:thinking|reasoning)\b", _with_joined_thoughts),
+    "no_system": (r"\b(?:system|developer) (?:role|message|prompt|instruction)s?\b.{0,40}\bnot\b", _without_system),
+}
+# What refusals of the order of messages speak of.
+_ORDER = re.compile(
+    r"\broles?\b|alternat|consecutive|jinja|chat[ _]template|\bmust (?:start|begin|be followed)|(?:first|last) message|"
+    r"(?:system|user|assistant|tool) message|\buser query",
+    re.IGNORECASE,
+)
+_WORDS = {name: re.compile(words, re.IGNORECASE | re.DOTALL) for name, (words, _) in _FORMS.items()}
+
+
+def forms_wanted(refusal: bytes) -> frozenset[str]:
+    """Return the forms that the body of a refused request may ask for: if it names none, turns that alternate."""
+    said = refusal.decode("utf-8", "replace")
+    named = frozenset(name for name, words in _WORDS.items() if words.search(said))
+    return named or frozenset([ALTERNATING] if _ORDER.search(said) else ())
+
+
+def in_forms(messages: Sequence[Object], forms: Collection[str], *, continued: bool = False) -> list[Object]:
+    """Return chat messages in these forms; the same if they have them. `continued`: the answer continues the last one."""
+    for name, (_, change) in _FORMS.items():
+        if name in forms:
+            messages = list(change(messages))
+    if ALTERNATING in forms:
+        return alternating_before(messages) if continued else alternating(messages)
+    return list(messages)
