@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from responses_gateway.wire.json_text import StringDecoder, json_object, read_object, with_whole_characters
+from responses_gateway.wire.json_text import JsonScanner, StringDecoder, json_object, read_object, with_whole_characters
 
 
 @pytest.mark.parametrize(
@@ -74,3 +77,35 @@ def test_half_a_character_is_replaced_and_all_else_stays(written: bytes, whole: 
     assert json.loads(b'"%b"' % whole) == json.loads(b'"%b"' % written).encode("utf-16", "surrogatepass").decode(
         "utf-16", "replace"
     )
+
+
+@given(st.text('{}[]"\\\\ab,:', max_size=60), st.integers(0, 20), st.booleans())
+@settings(max_examples=500, deadline=None)
+def test_a_long_piece_ends_where_its_characters_one_by_one_do(text: str, before: int, closed: bool) -> None:
+    long = "{" + text[:before] + '{"a": [{"b": "}"}, [1]]},' * 400 + text[before:] + ("]}" * closed)
+    at_once = JsonScanner()
+    one_by_one = JsonScanner()
+    end = 0
+    while end < len(long) and not one_by_one.closed:
+        end += one_by_one.feed(long[end])
+    assert at_once.feed(long) == end
+    assert at_once == one_by_one
+
+
+def test_the_brackets_of_a_long_piece_are_not_looked_at_one_by_one() -> None:
+    """Megabytes of them in one chunk would hold all other streams for seconds."""
+    calls = 0
+
+    def count(_frame: object, event: str, _value: object) -> None:
+        nonlocal calls
+        calls += event == "c_call"
+
+    scanner = JsonScanner()
+    text = '{"a": [' + '{"b": [1]},' * 10_000 + "1]}"
+    sys.setprofile(count)
+    try:
+        scanner.feed(text)
+    finally:
+        sys.setprofile(None)
+    assert scanner.closed
+    assert calls < 100

@@ -15,6 +15,12 @@ from responses_gateway.wire.tools import CUSTOM_INPUT
 
 _OUTSIDE = re.compile(r'["{}\[\]]')
 _INSIDE = re.compile(r'["\\]')
+# Pieces with more characters are searched for values as a whole, because each bracket takes a microsecond.
+_LONG = 4096
+_WHOLE = r'[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+"'
+for _ in range(2):  # levels of nesting
+    _WHOLE += rf"|\{{(?:{_WHOLE})*+\}}|\[(?:{_WHOLE})*+\]"
+_WHOLES = re.compile(rf"(?:{_WHOLE})*+", re.DOTALL)
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 _LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
@@ -136,6 +142,8 @@ class JsonScanner:
             at = 1
             self._escaped = False
         while True:
+            if len(text) > _LONG and self._depth > 0 and not self._in_string:
+                at = _WHOLES.match(text, at).end()  # type: ignore[union-attr]  # which may be empty
             found = (_INSIDE if self._in_string else _OUTSIDE).search(text, at)
             if found is None:
                 return len(text)
