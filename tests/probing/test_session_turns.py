@@ -87,10 +87,10 @@ def reordering(cache: PrefixCache) -> None:
 @pytest.mark.parametrize(
     ("change", "cause", "text"),
     [
-        (forgetful, "evicted", "no longer has what it has just read"),
-        (started_again, "evicted", "no longer has what it has just read"),
+        (forgetful, "evicted", "no longer has what it just read"),
+        (started_again, "evicted", "no longer has what it just read"),
         (balanced, "other_backend", "the turns of a session reach different ones"),
-        (reordering, "template", "renders earlier turns in another way"),
+        (reordering, "template", "renders earlier turns differently"),
     ],
 )
 def test_the_reason_for_which_tokens_are_read_again_is_named(
@@ -133,7 +133,7 @@ def test_a_template_that_keeps_thoughts_loses_nothing() -> None:
 def test_what_is_not_reported_is_not_said_to_be_lost() -> None:
     profile = probed(drops_thoughts=True, reports=False)
     assert (profile.session.lost, profile.session.cause) == (None, "unreported")
-    assert named(profile, "does not say what of a prompt was cached")
+    assert named(profile, "does not say how much of a prompt was cached")
     assert any("leaves out earlier thoughts" in finding.text for finding in findings(profile))
 
 

@@ -449,7 +449,8 @@ def _parts_of_call(call: CallFormat) -> tuple[str, ...]:
         case NestedElements() as syntax:
             return (syntax.prefix,)
         case JsonArguments() | RelaxedObject() if call.header is not None:
-            return ("{", *(end for end in call.header.ends if len(end) > len('">')))
+            ends = tuple(end for end in call.header.ends if len(end) > len('">'))
+            return ("{", *ends) if call.closes else ends  # because a text may stand behind a call that no marker ends
     return ()
 
 

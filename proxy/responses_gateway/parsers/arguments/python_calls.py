@@ -56,9 +56,10 @@ class PythonCallsReader(ArgumentsReader):
 
     def _call(self, text: str, at: int) -> int:
         head = _HEAD.match(text, at, at + _HEAD_LIMIT)
+        undecided = head is None or (text[-1] == "=" and head.end() == len(text))  # because a comparison has two of them
+        if undecided and not self._deltas.final and _may_be_head(text, at):
+            return at
         if head is None:
-            if not self._deltas.final and _may_be_head(text, at):
-                return at
             return self._fail(at)
         if self._declared_only and not self._deltas.declared(head[1]):
             return self._fail(at)
