@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from responses_gateway.wire.chat import decode_chunk
 from responses_gateway.wire.deltas import Usage
-from responses_gateway.wire.usage import counts_of, merged, usage_elsewhere
+from responses_gateway.wire.usage import counts_of, merged, usage_in
 
 CHAT = {"prompt_tokens": 100, "completion_tokens": 30}
 RESPONSES = {"input_tokens": 100, "output_tokens": 30}
@@ -51,6 +51,33 @@ REPORTED: list[tuple[dict[str, Any], tuple[int | None, ...]]] = [
      (29, 30, 0, 20, None)),
     ({"input_tokens": 90, "output_tokens": 30, "total_tokens": 120, "cache_read_input_tokens": 64}, (90, 30, 64, None, None)),
     ({"prompt_tokens": 36, "completion_tokens": 30, "cached_tokens": 64}, (36, 30, 64, None, None)),
+    # other names
+    ({**CHAT, "num_cached_tokens": 64}, (100, 30, 64, None, None)),
+    ({**CHAT, "cached_prompt_tokens": 64}, (100, 30, 64, None, None)),
+    ({**CHAT, "cache_read_tokens": 64, "cache_write_tokens": 9}, (100, 30, 64, 9, None)),
+    ({**CHAT, "promptTokensDetails": {"cachedTokens": 64}, "completionTokensDetails": {"reasoningTokens": 27}},
+     (100, 30, 64, None, 27)),
+    ({**CHAT, "prompt_token_details": {"cached_tokens": 64}}, (100, 30, 64, None, None)),
+    ({**CHAT, "prompt_tokens_details": {"cached_tokens": 64, "cache_write_tokens": 9}}, (100, 30, 64, 9, None)),
+    ({**CHAT, "prompt_tokens_details": {"cached_tokens": 64, "cached_creation_tokens": 9}}, (100, 30, 64, 9, None)),
+    ({**CHAT, "prompt_tokens_details": {"cached_tokens": 0, "cache_creation_input_tokens": 9,
+                                        "cache_creation": {"ephemeral_5m_input_tokens": 9}}}, (100, 30, 0, 9, None)),
+    ({**CHAT, "cached_prompt_text_tokens": 64, "prompt_text_tokens": 90}, (100, 30, 64, None, None)),
+    ({**CHAT, "thinking_tokens": 27}, (100, 30, None, None, 27)),
+    ({**CHAT, "completion_tokens_details": {"thinking_tokens": "27"}}, (100, 30, None, None, 27)),
+    ({**CHAT, "output_tokens_details": {"thoughts_token_count": 27}}, (100, 30, None, None, 27)),
+    ({"inputTokens": 36, "outputTokens": 30, "totalTokens": 130, "cacheReadInputTokens": 64}, (100, 30, 64, None, None)),
+    ({"inputTokens": 100, "outputTokens": 30, "cachedInputTokens": 64}, (100, 30, 64, None, None)),
+    ({"input_token_count": 100, "generated_token_count": 30}, PLAIN),
+    ({"prompt_tokens": 36, "completion_tokens": 30, "total_tokens": 130, "cache_read_input_tokens": 64},
+     (100, 30, 64, None, None)),
+    # Gemini: thoughts are in the sum alone
+    ({**CHAT, "total_tokens": 157}, (100, 57, None, None, None)),
+    ({"prompt_tokens": 100, "completion_tokens": 0, "total_tokens": 127}, (100, 27, None, None, None)),
+    # what counts something else
+    ({**CHAT, "prompt_cache_miss_tokens": 36, "uncached_tokens": 36, "cached_tokens_cost": 5, "cache_discount": 1,
+      "thinking_budget_tokens": 900, "max_reasoning_tokens": 900}, PLAIN),
+    ({**CHAT, "cached_tokens_details": {"text_tokens": 5}}, PLAIN),
     # odd types
     ({"prompt_tokens": 100.0, "completion_tokens": "30", "cached_tokens": "64", "reasoning_tokens": 2.0},
      (100, 30, 64, None, 2)),
@@ -62,18 +89,20 @@ REPORTED: list[tuple[dict[str, Any], tuple[int | None, ...]]] = [
 
 @pytest.mark.parametrize(("usage", "expected"), REPORTED)
 def test_usage_under_whatever_names(usage: dict[str, Any], expected: tuple[int | None, ...]) -> None:
-    chunk = decode_chunk(json.dumps({"choices": [], "usage": usage}).encode())
-    assert chunk.usage is not None
-    assert counts_of(chunk.usage) == Usage(*expected)
+    assert _counts_in({"choices": [], "usage": usage}) == Usage(*expected)
+
+
+def _counts_in(chunk: dict[str, Any]) -> Usage | None:
+    payload = json.dumps(chunk).encode()
+    usage = usage_in(payload, decode_chunk(payload).usage)
+    return None if usage is None else counts_of(usage)
 
 
 @pytest.mark.parametrize(
     "usage", [{}, {"total_tokens": 5}, {"prompt_tokens": None}, {"input_tokens": None, "cached_tokens": 5}]
 )
 def test_usage_without_counts(usage: dict[str, Any]) -> None:
-    chunk = decode_chunk(json.dumps({"choices": [{}], "usage": usage}).encode())
-    assert chunk.usage is not None
-    assert counts_of(chunk.usage) is None
+    assert _counts_in({"choices": [{}], "usage": usage}) is None
 
 
 COUNTS = {**CHAT, "total_tokens": 130, "cached_tokens": 64}
@@ -111,7 +140,7 @@ FOUND = Usage(100, 30, 64)
     ],
 )
 def test_usage_in_another_place(chunk: dict[str, Any], expected: Usage) -> None:
-    usage = usage_elsewhere(json.dumps(chunk).encode())
+    usage = usage_in(json.dumps(chunk).encode(), None)
     assert usage is not None
     assert usage.elsewhere is ("usage" not in chunk or chunk["usage"] is None)
     assert counts_of(usage) == expected
@@ -128,13 +157,13 @@ def test_usage_in_another_place(chunk: dict[str, Any], expected: Usage) -> None:
     ],
 )
 def test_no_usage_anywhere(payload: bytes) -> None:
-    assert usage_elsewhere(payload) is None
+    assert usage_in(payload, None) is None
 
 
 def test_a_large_chunk_takes_no_time() -> None:
     chunk = json.dumps({"x": [{"y": [{} for _ in range(2)]} for _ in range(3000)]}).encode()
     begin = time.process_time()
-    assert usage_elsewhere(chunk) is None
+    assert usage_in(chunk, None) is None
     assert time.process_time() - begin < 0.5
 
 
@@ -153,7 +182,6 @@ _NAMES = [
 
 @given(st.dictionaries(st.sampled_from(_NAMES), _NUMBERS))
 def test_any_usage_gives_counts_that_can_be_true(usage: dict[str, Any]) -> None:
-    chunk = decode_chunk(json.dumps({"choices": [{"delta": {"content": "a"}}], "usage": usage}).encode())
-    counts = None if chunk.usage is None else counts_of(chunk.usage)
+    counts = _counts_in({"choices": [{"delta": {"content": "a"}}], "usage": usage})
     if counts is not None:
         assert all(count is None or count >= 0 for count in (counts.input, counts.output, counts.cached, counts.reasoning))

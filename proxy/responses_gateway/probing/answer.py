@@ -15,7 +15,7 @@ from responses_gateway.wire.chat import Choice, Chunk, ForeignEvent, MalformedCh
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, read_error, read_error_chunk
 from responses_gateway.wire.sse import SSEDecoder, SSETooLong
-from responses_gateway.wire.usage import counts_of, merged, usage_elsewhere
+from responses_gateway.wire.usage import counts_of, merged, usage_in
 
 # The shapes of error bodies: "openai" is OpenAI's, "flat" SGLang's `{"object": "error", "message": …}`, "text" Ollama's
 # `{"error": "text"}`, "detail" FastAPI's.
@@ -260,8 +260,7 @@ def _add_payload(answer: Answer, payload: bytes) -> None:
         return
     try:
         chunk = decode_chunk(payload)
-        if chunk.usage is None:
-            chunk.usage = usage_elsewhere(payload)
+        chunk.usage = usage_in(payload, chunk.usage)
         failure = chunk.failure(payload)
         if failure is not None:
             answer.error = read_error_chunk(failure)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -160,90 +160,10 @@ class ChatUsage(msgspec.Struct, gc=False):
     total_tokens: int | None = None
     prompt_tokens_details: PromptTokensDetails | None = None
     completion_tokens_details: CompletionTokensDetails | None = None
-    # Of other servers: of any type, since an answer can do without.
-    input_tokens: Any = None
-    output_tokens: Any = None
-    input_tokens_details: Any = None
-    output_tokens_details: Any = None
-    cached_tokens: Any = None
-    prompt_cache_hit_tokens: Any = None
-    cache_read_input_tokens: Any = None
-    cache_creation_input_tokens: Any = None
-    reasoning_tokens: Any = None
-    # Set by `usage.usage_elsewhere`: the counts are not those of the chunk's `usage`.
+    # Set by `usage.usage_in`: what was read from the cache, or written to it, may be no part of the prompt's; the counts are
+    # not those of the chunk's `usage`.
+    apart: bool = False
     elsewhere: bool = False
-
-
-# Input, output, cached, written to the cache, reasoning; None for what is not known.
-Counts: TypeAlias = tuple[int | None, int | None, int | None, int | None, int | None]
-# Names of counts that other servers have.
-_OTHER_COUNTS = ChatUsage.__struct_fields__[5:-1]
-
-
-def token_counts(usage: ChatUsage) -> Counts | None:
-    """Return the counts that can be true; None if input and output are not known.
-
-    Cached tokens are `prompt_tokens_details.cached_tokens`, `cached_tokens` (Moonshot), `prompt_cache_hit_tokens` (DeepSeek) or
-    `cache_read_input_tokens` (bridges to Anthropic). What is counted apart is added up: reasoning (xAI), what was read from the
-    cache or written to it (Anthropic)."""
-    read = possible(usage.prompt_tokens)
-    written = possible(usage.completion_tokens)
-    prompt = usage.prompt_tokens_details
-    cached = None if prompt is None else possible(prompt.cached_tokens)
-    cache_write = None if prompt is None else possible(prompt.created_cache_tokens)
-    completion = usage.completion_tokens_details
-    reasoning = None if completion is None else possible(completion.reasoning_tokens)
-    counts = (read, written, cached, cache_write, reasoning)
-    if any(map(usage.__getattribute__, _OTHER_COUNTS)):
-        counts = _with_other_names(usage, counts)
-    if counts[0] is None and counts[1] is None:
-        return None
-    if counts[0] is None or counts[1] is None:
-        counts = _completed(usage, counts)
-    return _added_up(usage, counts) if counts[2] or counts[3] or counts[4] else counts
-
-
-def _with_other_names(usage: ChatUsage, counts: Counts) -> Counts:
-    read, written, cached, cache_write, reasoning = counts
-    for value in (_member(usage.input_tokens_details, "cached_tokens"), usage.cached_tokens, usage.prompt_cache_hit_tokens):
-        cached = _either(cached, value)
-    cached = _either(cached, usage.cache_read_input_tokens)
-    cache_write = _either(cache_write, usage.cache_creation_input_tokens)
-    reasoning = _either(_either(reasoning, _member(usage.output_tokens_details, "reasoning_tokens")), usage.reasoning_tokens)
-    return _either(read, usage.input_tokens), _either(written, usage.output_tokens), cached, cache_write, reasoning
-
-
-def _completed(usage: ChatUsage, counts: Counts) -> Counts:
-    """Return input and output where one of them is known, and the sum."""
-    read, written, cached, cache_write, reasoning = counts
-    total = possible(usage.total_tokens) or 0
-    known = (read or 0) + (written or 0)
-    missing = total - known if total > known else None
-    return missing if read is None else read, missing if written is None else written, cached, cache_write, reasoning
-
-
-def _added_up(usage: ChatUsage, counts: Counts) -> Counts:
-    """Add what is counted apart: reasoning where the total says so, and what Anthropic's names count of the cache."""
-    read, written, cached, cache_write, reasoning = counts
-    total = possible(usage.total_tokens) or 0
-    known = (read or 0) + (written or 0)
-    if written is not None and reasoning and total == known + reasoning:
-        written += reasoning
-    of_cache = (cached or 0) + (cache_write or 0)
-    apart = usage.cache_read_input_tokens is not None or usage.cache_creation_input_tokens is not None
-    if read is not None and usage.prompt_tokens is None and apart and (total != known or of_cache > read):
-        read += of_cache
-    return read, written, cached, cache_write, reasoning
-
-
-def _member(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else None
-
-
-def _either(count: int | None, other: Any) -> int | None:
-    """Return the first of two counts that is more than nothing, else one that is known."""
-    number = possible(whole_number(other))
-    return count or (number if count is None else number or count)
 
 
 class Chunk(msgspec.Struct, gc=False):
@@ -279,12 +199,10 @@ class Chunk(msgspec.Struct, gc=False):
         is_part = choices or (self.usage is not None and self.usage.prompt_tokens)
         return None if is_part else error_in(payload)
 
-    def may_count_elsewhere(self, payload: bytes) -> bool:
-        """Tell whether this chunk, whose payload it is, may have counts under other names. Three searches, because a regular
+    def may_count(self, payload: bytes) -> bool:
+        """Tell whether this chunk, whose payload it is, may have counts, under any names. Three searches, because a regular
         expression with alternatives takes five times as long, and most chunks are searched."""
-        if self.usage is not None and self.usage.prompt_tokens is not None:
-            return False
-        return b'okens"' in payload or b'ount"' in payload or b'"predicted_n"' in payload
+        return self.usage is not None or b'okens"' in payload or b'ount"' in payload or b'"predicted_n"' in payload
 
 
 # Fields that are kept as they came.
@@ -359,7 +277,7 @@ def converted(chunk: Any) -> Any:
         _convert_choice(choice)
     usage = chunk.get("usage")
     if isinstance(usage, dict):
-        chunk["usage"] = read_usage(usage, needed=not chunk.get("choices"))
+        chunk["usage"] = _converted_usage(usage, needed=not chunk.get("choices"))
     elif not usage or chunk.get("choices"):
         chunk["usage"] = None
     return chunk
@@ -428,7 +346,7 @@ def whole_number(value: Any) -> int | None:
     return int(value) if numeric and abs(value) < 2**53 else None
 
 
-def read_usage(value: dict[str, Any], *, needed: bool) -> dict[str, Any]:
+def _converted_usage(value: dict[str, Any], *, needed: bool) -> dict[str, Any]:
     """Return the counts of tokens, and of their details those that are counts. What is no count stays as it is if it is
     `needed`: the chunk brings nothing else."""
     usage: dict[str, Any] = {}
@@ -439,8 +357,7 @@ def read_usage(value: dict[str, Any], *, needed: bool) -> dict[str, Any]:
         counts = value.get(name)
         if isinstance(counts, dict):
             usage[name] = {field: whole_number(count) for field, count in counts.items()}
-    usage["total_tokens"] = whole_number(value.get("total_tokens"))
-    return usage | {name: value[name] for name in _OTHER_COUNTS if name in value}
+    return {**usage, "total_tokens": whole_number(value.get("total_tokens"))}
 
 
 def _are_ids(values: Any) -> bool:

@@ -1,17 +1,18 @@
-"""The counts of tokens that a chat server reports, wherever it reports them.
+"""The counts of tokens that a chat server reports, wherever it reports them, and whatever it calls them.
 
-OpenAI's `usage` counts first; `token_counts` reads it, whatever the names. Else there are `choices[].usage` (Moonshot),
-`x_groq.usage` and the like, and llama.cpp's `timings`."""
+OpenAI's `usage` counts first. Else there are `choices[].usage` (Moonshot), `x_groq.usage` and the like, and llama.cpp's
+`timings`. A name tells what it counts by its words, since no list of names would ever be whole: `num_cached_tokens`,
+`prompt_cache_hit_tokens`, `cacheReadInputTokens` and `cached_prompt_text_tokens` are tokens that were read from the cache."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from typing import Any
+from itertools import islice
+from typing import Any, TypeAlias
 
-import msgspec
-
-from responses_gateway.wire.chat import ChatUsage, read_usage, token_counts, whole_number
+from responses_gateway.wire.chat import ChatUsage, CompletionTokensDetails, PromptTokensDetails, possible, whole_number
 from responses_gateway.wire.deltas import Usage
 
 # Tokens of a block of a server's prefix cache, if the server does not tell: the default of vLLM.
@@ -19,21 +20,65 @@ CACHE_BLOCK = 16
 # Bytes of a chunk that is searched, and how many of its values are looked at.
 _LONGEST = 64 * 1024
 _VALUES = 300
-# Names of other APIs, without `_` and in small letters (Gemini, Ollama, Vercel) -> the names of this one.
-_OTHER_NAMES = {
-    "prompttokens": "prompt_tokens", "prompttokencount": "prompt_tokens", "promptevalcount": "prompt_tokens",
-    "completiontokens": "completion_tokens", "candidatestokencount": "completion_tokens", "evalcount": "completion_tokens",
-    "inputtokens": "input_tokens", "outputtokens": "output_tokens", "totaltokens": "total_tokens",
-    "totaltokencount": "total_tokens", "cachedcontenttokencount": "cached_tokens", "cachedinputtokens": "cached_tokens",
-    "thoughtstokencount": "reasoning_tokens", "reasoningtokens": "reasoning_tokens",
-}  # fmt: skip
-_COUNTS = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")
 
+# How many members of an object are looked at.
+_MEMBERS = 64
+
+# Names of counts, without `_` and `-` and in small letters.
+_NAMES = {
+    "prompt": re.compile(r"(?:total|num|n)?(?:prompt|input)(?:tokens?(?:count)?|evalcount)"),
+    "completion": re.compile(
+        r"(?:total|num|n)?(?:completion|output|candidates|generated|eval)(?:tokens?(?:count)?|(?<=eval)count)"
+    ),
+    "total": re.compile(r"totaltokens?(?:count)?"),
+}
+_DETAIL = re.compile(r".*(?:cach|reason|think|thought).*tokens?(?:count)?")
+_CACHE_WRITE = re.compile(r"creat|writ")
+# What a cache did not have; a limit.
+_NO_DETAIL = re.compile(r"miss|(?:un|no|non|not)(?:cach|reason|think)|max|budget|limit")
+# Anthropic's names of what its `input_tokens` do not have in them.
+_APART = re.compile(r"cache(?:read|creation|write)input")
+
+# Details that count something.
+_HAS_DETAILS = re.compile(rb'"[\w-]*(?:cach|reason|think|thought)[\w-]*"\s{0,9}:\s{0,9}"?[1-9]', re.IGNORECASE)
+
+# Input, output, cached, written to the cache, reasoning; None for what is not known.
+_Counts: TypeAlias = tuple[int | None, int | None, int | None, int | None, int | None]
 
 def counts_of(usage: ChatUsage) -> Usage | None:
-    """Return the counts that can be true; None if there are none."""
-    counts = token_counts(usage)
-    return None if counts is None else Usage(*counts)
+    """Return the counts that can be true; None if input and output are not known."""
+    read = possible(usage.prompt_tokens)
+    written = possible(usage.completion_tokens)
+    if read is None and written is None:
+        return None
+    total = possible(usage.total_tokens) or 0
+    missing = total - (read or 0) - (written or 0)
+    if read is None or written is None:
+        read = missing if read is None and missing > 0 else read
+        written = missing if written is None and missing > 0 else written
+        missing = 0
+    prompt = usage.prompt_tokens_details
+    cached = None if prompt is None else possible(prompt.cached_tokens)
+    cache_write = None if prompt is None else possible(prompt.created_cache_tokens)
+    completion = usage.completion_tokens_details
+    reasoning = None if completion is None else possible(completion.reasoning_tokens)
+    if missing > 0 or usage.apart:
+        read, written = _added_up(usage, missing, (read, written, cached, cache_write, reasoning))
+    return Usage(read, written, cached, cache_write, reasoning)
+
+
+def _added_up(usage: ChatUsage, missing: int, counts: _Counts) -> tuple[int | None, int | None]:
+    """Add what is counted apart. Where the sum has more tokens than input and output, they are of the cache if that many are,
+    else of thoughts: of those Gemini's API tells nothing else. Where there is no sum, the names of Anthropic's API say it."""
+    read, written, cached, cache_write, reasoning = counts
+    of_cache = (cached or 0) + (cache_write or 0)
+    if read is None or written is None:
+        return (read + of_cache if usage.apart and read is not None else read), written
+    is_apart = usage.apart and (missing != 0 or of_cache > read)
+    if of_cache and (is_apart or (missing != reasoning and missing in (of_cache, of_cache + (reasoning or 0)))):
+        read += of_cache
+        missing -= of_cache
+    return read, written + max(missing, 0)
 
 
 def merged(earlier: Usage, later: Usage) -> Usage:
@@ -41,36 +86,76 @@ def merged(earlier: Usage, later: Usage) -> Usage:
     return Usage(*(getattr(later, name) or getattr(earlier, name) for name in Usage.__struct_fields__))
 
 
-def usage_elsewhere(payload: bytes) -> ChatUsage | None:
-    """Return the counts of a chunk whose `usage` has none under OpenAI's names, from wherever they are; None if there are
-    none."""
+def usage_in(payload: bytes, usage: ChatUsage | None) -> ChatUsage | None:
+    """Return the counts of a chunk, whose `usage` was decoded: from wherever they are, under whatever names."""
+    if usage is not None and usage.prompt_tokens and not _HAS_DETAILS.search(payload):
+        return usage
     try:
         chunk = json.loads(payload[:_LONGEST])
     except (ValueError, RecursionError):
-        return None
-    timings = None
-    for found in _objects(chunk):
-        value = {_OTHER_NAMES.get(name.replace("_", "").lower(), name): count for name, count in found.items()}
-        if any(whole_number(value.get(name)) is not None for name in _COUNTS):
-            return _read(value, elsewhere=found is not chunk.get("usage"))
-        if "predicted_n" in value:
-            timings = timings or value
-    if timings is None:
-        return None
-    read = (whole_number(timings.get("prompt_n")) or 0) + (whole_number(timings.get("cache_n")) or 0)
-    counts = {"prompt_tokens": read, "completion_tokens": timings.get("predicted_n"), "cached_tokens": timings.get("cache_n")}
-    return _read(counts, elsewhere=True)
+        return usage
+    if not isinstance(chunk, dict):
+        return usage
+    reported = chunk.get("usage")
+    for value in (reported if isinstance(reported, dict) else {}, *_objects(chunk)):
+        counts = _read(value)
+        if counts.prompt_tokens is not None or counts.completion_tokens is not None:
+            counts.elsewhere = value is not reported
+            return counts
+    timings = next((value for value in _objects(chunk) if "predicted_n" in value), None)
+    return usage if timings is None else _read_timings(timings)
 
 
-def _read(value: dict[str, Any], *, elsewhere: bool) -> ChatUsage:
-    usage = msgspec.convert(read_usage(value, needed=False), ChatUsage)
-    usage.elsewhere = elsewhere
+def _read_timings(timings: dict[str, Any]) -> ChatUsage:
+    cached = whole_number(timings.get("cache_n"))
+    read = (whole_number(timings.get("prompt_n")) or 0) + (cached or 0)
+    details = PromptTokensDetails(cached_tokens=cached)
+    return ChatUsage(read, whole_number(timings.get("predicted_n")), None, details, elsewhere=True)
+
+
+def _read(value: dict[str, Any]) -> ChatUsage:
+    """Return the counts of an object, and of the objects in it that have details: of each kind the largest, since some are
+    parts of others."""
+    found: dict[str, int] = {}
+    usage = ChatUsage()
+    for name, count in _counts(value):
+        kind = _kind(name)
+        if kind:
+            found[kind] = max(found.get(kind, 0), count)
+        usage.apart = usage.apart or _APART.match(name) is not None
+    usage.prompt_tokens, usage.completion_tokens = found.get("prompt"), found.get("completion")
+    usage.total_tokens = found.get("total")
+    usage.apart = usage.apart and not any(name.startswith("prompt") for name in value)
+    usage.prompt_tokens_details = PromptTokensDetails(found.get("cached"), found.get("cache_write"))
+    usage.completion_tokens_details = CompletionTokensDetails(found.get("reasoning"))
     return usage
 
 
-def _objects(chunk: Any) -> Iterator[dict[str, Any]]:
+def _counts(value: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Iterate over the whole numbers of an object, and of those in it that have details, with their bare names."""
+    for name, member in islice(value.items(), _MEMBERS):
+        entries = member.items() if isinstance(member, dict) and "details" in name.lower() else ((name, member),)
+        for inner, entry in islice(entries, _MEMBERS):
+            count = possible(whole_number(entry))
+            if count is not None:
+                yield inner.replace("_", "").replace("-", "").lower(), count
+
+
+def _kind(name: str) -> str:
+    """Return what the count of a bare name counts; empty if that is nothing of these."""
+    for kind, pattern in _NAMES.items():
+        if pattern.fullmatch(name):
+            return kind
+    if _DETAIL.fullmatch(name) is None or _NO_DETAIL.search(name):
+        return ""
+    if "cach" not in name:
+        return "reasoning"
+    return "cache_write" if _CACHE_WRITE.search(name) else "cached"
+
+
+def _objects(chunk: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Iterate over the objects within a chunk, the outer ones first."""
-    values: list[Any] = [chunk] if isinstance(chunk, dict) else []
+    values: list[Any] = [chunk]
     for value in values:
         if isinstance(value, dict):
             yield value

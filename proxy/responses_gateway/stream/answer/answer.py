@@ -29,7 +29,7 @@ from responses_gateway.wire.chat import Chunk, ForeignEvent, decode_chunk, text_
 from responses_gateway.wire.deltas import Delta, Text, Usage
 from responses_gateway.wire.errors import ApiError, in_client_terms, is_dead_engine, read_error_chunk
 from responses_gateway.wire.sse import SSEDecoder
-from responses_gateway.wire.usage import usage_elsewhere
+from responses_gateway.wire.usage import usage_in
 
 # Why something waits: the read ended within a chunk; a call has no name yet, or half a character came; it may be markup.
 HeldPart = Literal["partial_chunk", "partial_delta", "markup"]
@@ -207,7 +207,7 @@ class Answer:
         if failure is not None:
             self._take_failure(failure)
             return
-        chunk.usage = usage_elsewhere(payload) if chunk.may_count_elsewhere(payload) else chunk.usage
+        chunk.usage = usage_in(payload, chunk.usage) if chunk.may_count(payload) else chunk.usage
         token_ids = chunk.choices[0].token_ids if chunk.choices else None
         deltas = self._reader.read(chunk)
         if deltas or token_ids or self._reader.waiting:

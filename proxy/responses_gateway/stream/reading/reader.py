@@ -15,10 +15,10 @@ from responses_gateway.stream.reading.calls import CallReader
 from responses_gateway.stream.reading.logprobs import spelled, within
 from responses_gateway.stream.writer.interface import TextKind
 from responses_gateway.wire import chat
-from responses_gateway.wire.chat import Choice, Chunk, TokenLogprob, text_of, token_counts
+from responses_gateway.wire.chat import Choice, Chunk, TokenLogprob, text_of
 from responses_gateway.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
 from responses_gateway.wire.tools import ToolTable
-from responses_gateway.wire.usage import merged
+from responses_gateway.wire.usage import counts_of, merged
 
 # What servers call the ways to stop, in small letters; anything else is taken as a normal stop.
 _LENGTH = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded")
@@ -110,10 +110,9 @@ class Reader:
         """Read counts; those that a chunk has elsewhere do not take back those of a `usage`."""
         if reported.elsewhere and self._usage_came:
             return
-        counts = token_counts(reported)
-        if counts is None:
+        usage = counts_of(reported)
+        if usage is None:
             return
-        usage = Usage(*counts)
         if self._usage is not None:
             usage = merged(self._usage, usage)
         self._usage = usage
