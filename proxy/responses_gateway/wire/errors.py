@@ -31,8 +31,8 @@ _NUMBERS: dict[str, dict[int, int]] = {
     },
     "code": {1113: _QUOTA, 1302: 429, 1303: 429, 1305: 429},
 }  # fmt: skip
-# Statuses with which servers refuse a prompt that is too long. What they say decides; at others they speak of something else.
-_OVERFLOW_STATUSES = frozenset({400, 413, 422, 500, 502, 503})
+# Statuses of something else, whatever is said with them: keys, payment, places, time, and limits of time.
+_OTHER_STATUSES = frozenset({401, 402, 403, 404, 405, 408, 429, 504, _OVERLOADED})
 
 # A request that does not validate, where a server answers 500 (llama-cpp-python).
 _INVALID_REQUEST = re.compile(r"\d+ validation errors?:")
@@ -266,4 +266,4 @@ def _message_of(status: int, reason: Reason) -> tuple[str, bool]:
 def _is_overflow(status: int, code: str | None, kind: str | None, param: str | None, reason: Reason) -> bool:
     if any(names_overflow(name) for name in (code, kind) if name is not None):
         return True
-    return status in _OVERFLOW_STATUSES and (param == "input_tokens" or says_overflow(reason.words))
+    return status not in _OTHER_STATUSES and (param == "input_tokens" or says_overflow(reason.words))
