@@ -290,3 +290,46 @@ def test_an_object_that_is_none(value: Any) -> None:
 def test_a_whole_answer_that_is_no_completion() -> None:
     assert unreadable_answer(WHY.encode()).message == f"The backend sent something that is not a chat completion chunk: {WHY}"
     assert unreadable_answer(b"<html>").message == "The backend sent something that is not a chat completion chunk."
+
+
+_SAID = "The tool schema is not supported."
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"info": _SAID},
+        {"status": 400, "statusText": _SAID},
+        {"errorInfo": {"code": 1, "desc": _SAID}},
+        {"error": {"desc": _SAID}},
+        {"error": {"code": "x", "data": _SAID}},
+        {"retmsg": _SAID, "retcode": 3},
+        {"code": 400, "data": _SAID},
+        {"userMessage": _SAID},
+        {"ResponseMetadata": {"Error": {"Code": "x", "Message": _SAID}}},
+        {"OriginalMessage": _SAID, "ErrorCode": "CLIENT"},
+        {"error": {"issues": [{"message": _SAID}], "name": "ZodError"}},
+        {"non_field_errors": [_SAID]},
+        {"responseBody": json.dumps({"error": {"message": _SAID}})},
+        {"request_id": "a b c", "date": "Sat, 28 Nov 2026", "model": "my own model", "reason_text": _SAID},
+    ],
+)
+def test_a_reason_under_a_name_that_nobody_knows(body: dict[str, Any]) -> None:
+    assert reason_in(body).text == _SAID
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"id": "chatcmpl-1", "object": "list", "code": "E_1"},
+        {"prompt": _SAID, "messages": [{"role": "user", "content": _SAID}], "requestHeaders": {"cookie": _SAID}},
+        {"stack": [_SAID], "debug_info": _SAID, "log": _SAID, "config": {"message": _SAID}, "documentation": _SAID},
+        {"names": ["a", "b"], "flags": {"a": True}},
+    ],
+)
+def test_what_is_no_sentence_or_not_for_clients_is_no_reason(body: dict[str, Any]) -> None:
+    assert reason_in(body).text is None
+
+
+def test_chinese_has_no_blanks() -> None:
+    assert reason_in({"tips": "参数错误"}).text == "参数错误"

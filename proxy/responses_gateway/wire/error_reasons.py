@@ -4,7 +4,8 @@ Known shapes: OpenAI's `{"error": {"message", "type", "param", "code"}}` (vLLM, 
 same within a list (Gemini) or within another error (bridges), `{"error": "text"}` (Ollama, TGI), `{"object": "error",
 "message", ...}` (older vLLM and SGLang), `{"code", "msg"}`, `{"base_resp": {"status_code", "status_msg"}}`, `{"errors": […]}`,
 `{"fault": {"faultstring"}}` (Apigee), `{"title", "detail"}`, a JSON text, JSON within a text, plain text; a message may be an
-object or a list with the text in it (OData's `{"lang", "value"}`). Names are compared without `_`, `-` and case.
+object or a list with the text in it (OData's `{"lang", "value"}`). Names are compared without `_`, `-` and case. Where none of
+them is known, the first sentence is the reason.
 
 Only reasons are read, and of these nothing is shown that tells how a server is made: headers, keys, pages, stack traces."""
 
@@ -47,6 +48,13 @@ _REASONS = frozenset({*_HEADS, "exception", "fault", "failure"})
 _TEXTS = ("text", "value", "content", "string", "explanation", "default", "en", "enus")
 # What may hold all of it.
 _CONTAINERS = ("baseresp", "fault", "exception", "failure", "status", "data", "result", "response", "body", "output", "header")
+# Parts of the names of what is no reason, where none of the names is known: of the request, and of how the server is made.
+_NO_REASONS = re.compile(
+    r"header|cookie|key|token|auth|secret|trace|stack|request|prompt|input|messages|ur[li]|path|link|host|server|date|time|version"
+    r"|model|docs?(?:ument|$)|support|contact|help|debug|env|config|agent|args|param|command|cmd|log|std(?:err|out)|file|choices"
+)
+# Words with a blank between them, or letters of a script that has none.
+_SENTENCE = re.compile(r"[^\W\d_]{2,} [^\W\d_]+|[\u3040-\u9fff]{3}")
 # Names of what tells the kind of an error -> as they are passed on.
 _KINDS = {
     "code": "code", "errorcode": "code", "type": "type", "errortype": "type", "param": "param",
@@ -169,7 +177,7 @@ def shown_text(text: str) -> str:
 
 def reason_in(value: Any) -> Reason:
     """Return the reason in a value of JSON."""
-    found = _Search().find(value, _DEPTH)
+    found = _Search().find(value, _DEPTH) or _Search(anywhere=True).find(value, _DEPTH)
     if found is None:
         named = _named(value) if isinstance(value, dict) else {}
         error = named.get("error")
@@ -180,9 +188,11 @@ def reason_in(value: Any) -> Reason:
 class _Search:
     """Looks for a reason in one value, of which only so much is looked at."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_anywhere", "_left")
 
-    def __init__(self) -> None:
+    def __init__(self, *, anywhere: bool = False) -> None:
+        """`anywhere`: also under names that nobody knows."""
+        self._anywhere = anywhere
         self._left = _VALUES
 
     def find(self, value: Any, depth: int) -> _Found | None:
@@ -222,7 +232,21 @@ class _Search:
         if found is None:
             containers = {name: value for name, value in named.items() if isinstance(value, dict | list)}
             found = self._first(containers, _CONTAINERS, depth)
+        if found is None and self._anywhere:
+            found = self._under_any_name(named, depth)
         return None if found is None else found._replace(kinds={**_kinds(named), **found.kinds})
+
+    def _under_any_name(self, named: Json, depth: int) -> _Found | None:
+        """Return the reason in an object of which no name is known."""
+        for name, value in named.items():
+            texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+            words = [text for text in texts if isinstance(text, str)]
+            if _NO_REASONS.search(name) or (words and not any(map(_SENTENCE.search, words))):
+                continue
+            found = self.find(value, depth - 1)
+            if found is not None:
+                return found
+        return None
 
     def _addition(self, named: Json, depth: int) -> _Found | None:
         """Return what adds to a reason. A list of details stays JSON: it tells the place of each. Only its reasons tell its

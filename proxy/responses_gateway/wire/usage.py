@@ -98,7 +98,7 @@ def usage_in(payload: bytes, usage: ChatUsage | None) -> ChatUsage | None:
         return usage
     reported = chunk.get("usage")
     for value in (reported if isinstance(reported, dict) else {}, *_objects(chunk)):
-        counts = _read(value)
+        counts = read_counts(value)
         if counts.prompt_tokens is not None or counts.completion_tokens is not None:
             counts.elsewhere = value is not reported
             return counts
@@ -113,7 +113,7 @@ def _read_timings(timings: dict[str, Any]) -> ChatUsage:
     return ChatUsage(read, whole_number(timings.get("predicted_n")), None, details, elsewhere=True)
 
 
-def _read(value: dict[str, Any]) -> ChatUsage:
+def read_counts(value: dict[str, Any]) -> ChatUsage:
     """Return the counts of an object, and of the objects in it that have details: of each kind the largest, since some are
     parts of others."""
     found: dict[str, int] = {}

@@ -94,7 +94,7 @@ def test_usage_is_found_byte_by_byte(body: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"not JSON", b'{"usage": null}', b'{"usage": [7]}', b'{"usage": {"total_tokens": "7"}}', b'{"usage": {"x": ',
+        b"", b"not JSON", b'{"usage": null}', b'{"usage": [7]}', b'{"usage": {"total_tokens": "many"}}', b'{"usage": {"x": ',
         b'{"a": "\\"usage\\": {\\"total_tokens\\": 7}"}', b'["usage", {"total_tokens": 7}]', b'{"usage": {"total_tokens": -7}}',
     ],
 )  # fmt: skip

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
-from responses_gateway.wire.chat import possible
 from responses_gateway.wire.deltas import Usage
+from responses_gateway.wire.usage import read_counts
 
 _NAME = b'"usage"'
 # An object with at most one level of objects in it: none of its strings has braces.
@@ -20,27 +21,6 @@ _LONGEST = 4096
 # A name with its quotes; within a text they would be escaped. Longer names, in bytes, are not read.
 _MODEL = re.compile(rb'"model"\s{0,8}:\s{0,8}("(?:[^"\\]|\\.){1,200}")')
 _LONGEST_MODEL = 250
-
-
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
-_NO_DETAILS = _Details()
-
-
-class _Usage(msgspec.Struct):
-    """The counts of a chat completion, an embedding, or a message of the Anthropic API."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    completion_tokens_details: _Details | None = None
-    cache_read_input_tokens: int | None = None
 
 
 class UsageMeter:
@@ -102,14 +82,13 @@ class UsageMeter:
 
     def _take(self, json: bytes) -> None:
         try:
-            usage = msgspec.json.decode(json, type=_Usage)
+            usage = read_counts(msgspec.json.decode(json, type=dict[str, Any]))
         except msgspec.DecodeError:
             return
-        self._prompt = max(self._prompt, possible(usage.prompt_tokens) or 0, possible(usage.input_tokens) or 0)
-        self._output = max(self._output, possible(usage.completion_tokens) or 0, possible(usage.output_tokens) or 0)
-        self._total = max(self._total, possible(usage.total_tokens) or 0)
-        read = usage.prompt_tokens_details or _NO_DETAILS
-        written = usage.completion_tokens_details or _NO_DETAILS
-        cached = possible(read.cached_tokens) or possible(usage.cache_read_input_tokens) or 0
-        self._cached = max(self._cached, cached)
-        self._reasoning = max(self._reasoning, possible(written.reasoning_tokens) or 0)
+        self._prompt = max(self._prompt, usage.prompt_tokens or 0)
+        self._output = max(self._output, usage.completion_tokens or 0)
+        self._total = max(self._total, usage.total_tokens or 0)
+        if usage.prompt_tokens_details is not None:
+            self._cached = max(self._cached, usage.prompt_tokens_details.cached_tokens or 0)
+        if usage.completion_tokens_details is not None:
+            self._reasoning = max(self._reasoning, usage.completion_tokens_details.reasoning_tokens or 0)
