@@ -46,11 +46,9 @@ _ADDITIONS = (
 # Of what may be an object or a list itself, where only the text in it is the reason: with its language, in parts, by languages.
 _REASONS = frozenset({*_HEADS, "exception", "fault", "failure"})
 _TEXTS = ("text", "value", "content", "string", "explanation", "default", "en", "enus")
-# What may hold all of it.
-_CONTAINERS = ("baseresp", "fault", "exception", "failure", "status", "data", "result", "response", "body", "output", "header")
 # Parts of the names of what is no reason, where none of the names is known: of the request, and of how the server is made.
 _NO_REASONS = re.compile(
-    r"header|cookie|key|token|auth|secret|trace|stack|request|prompt|input|messages|ur[li]|path|link|host|server|date|time|version"
+    r"headers|cookie|key|token|auth|secret|trace|stack|request|prompt|input|messages|ur[li]|path|link|host|server|date|time|version"
     r"|model|docs?(?:ument|$)|support|contact|help|debug|env|config|agent|args|param|command|cmd|log|std(?:err|out)|file|choices"
 )
 # Words with a blank between them, or letters of a script that has none.
@@ -229,9 +227,6 @@ class _Search:
             if isinstance(error, str) and head is not None:
                 head = _with_error(error.strip(), head)
             found = _joined([part for part in (head, self._addition(named, depth)) if part is not None], ": ")
-        if found is None:
-            containers = {name: value for name, value in named.items() if isinstance(value, dict | list)}
-            found = self._first(containers, _CONTAINERS, depth)
         if found is None and self._anywhere:
             found = self._under_any_name(named, depth)
         return None if found is None else found._replace(kinds={**_kinds(named), **found.kinds})
