@@ -43,9 +43,6 @@ _HEADS = (
 _ADDITIONS = (
     "errordescription", "description", "reason", "detail", "details", "errors", "innererror", "cause", "metadata", "raw",
 )  # fmt: skip
-# Of what may be an object or a list itself, where only the text in it is the reason: with its language, in parts, by languages.
-_REASONS = frozenset({*_HEADS, "exception", "fault", "failure"})
-_TEXTS = ("text", "value", "content", "string", "explanation", "default", "en", "enus")
 # Parts of the names of what is no reason, where none of the names is known: of the request, and of how the server is made.
 _NO_REASONS = re.compile(
     r"headers|cookie|key|token|auth|secret|trace|stack|request|prompt|input|messages|ur[li]|path|link|host|server|date|time|version"
@@ -216,7 +213,7 @@ class _Search:
         return _Found(text[:_LONGEST], text[:_LONGEST], {}) if text else None
 
     def _in_object(self, named: Json, depth: int) -> _Found | None:
-        """Return the reason in an object: its error's, or its own with what adds to it, or that of a container."""
+        """Return the reason in an object: its error's, or its own with what adds to it."""
         error = named.get("error")
         if isinstance(error, dict | list) and (depth == _DEPTH or "message" not in named):
             found = self._first({"error": named.pop("error")}, ("error",), depth)
@@ -262,25 +259,13 @@ class _Search:
         for name in names:
             if name not in named:
                 continue
-            found = self.find(named[name], depth - 1)
-            if found is None and name in _REASONS:
-                found = self._in_parts(named[name], depth - 1)
+            value = named[name]
+            found = self.find(value, depth - 1)
+            if found is None and name in _HEADS and name != "error" and isinstance(value, dict):  # in parts, or by languages
+                found = self._under_any_name(_named(value), depth - 1)
             if found is not None:
                 return found
         return None
-
-    def _in_parts(self, value: Any, depth: int) -> _Found | None:
-        """Return the text of a reason that is an object or a list, in which no reason has a name."""
-        if not self._takes(depth):
-            return None
-        if isinstance(value, str):
-            return self._in_text(value, depth)
-        if isinstance(value, list):
-            parts = [self._in_parts(entry, depth - 1) for entry in value[:_ENTRIES]]
-            return _joined([part for part in parts if part is not None], " ")
-        named = _named(value) if isinstance(value, dict) else {}
-        texts = (self._in_parts(named[name], depth - 1) for name in _TEXTS if name in named)
-        return next((text for text in texts if text is not None), None)
 
 
 def _with_error(error: str, head: _Found) -> _Found:
