@@ -117,18 +117,20 @@ def read_counts(value: dict[str, Any]) -> ChatUsage:
     """Return the counts of an object, and of the objects in it that have details: of each kind the largest, since some are
     parts of others."""
     found: dict[str, int] = {}
-    usage = ChatUsage()
+    apart = False
     for name, count in _counts(value):
         kind = _kind(name)
         if kind:
             found[kind] = max(found.get(kind, 0), count)
-        usage.apart = usage.apart or _APART.match(name) is not None
-    usage.prompt_tokens, usage.completion_tokens = found.get("prompt"), found.get("completion")
-    usage.total_tokens = found.get("total")
-    usage.apart = usage.apart and not any(name.startswith("prompt") for name in value)
-    usage.prompt_tokens_details = PromptTokensDetails(found.get("cached"), found.get("cache_write"))
-    usage.completion_tokens_details = CompletionTokensDetails(found.get("reasoning"))
-    return usage
+        apart = apart or _APART.match(name) is not None
+    return ChatUsage(
+        found.get("prompt"),
+        found.get("completion"),
+        found.get("total"),
+        PromptTokensDetails(found.get("cached"), found.get("cache_write")),
+        CompletionTokensDetails(found.get("reasoning")),
+        apart=apart and not any(name.startswith("prompt") for name in value),
+    )
 
 
 def _counts(value: dict[str, Any]) -> Iterator[tuple[str, int]]:
