@@ -45,6 +45,7 @@ _HAS_DETAILS = re.compile(rb'"[\w-]*(?:cach|reason|think|thought)[\w-]*"\s{0,9}:
 # Input, output, cached, written to the cache, reasoning; None for what is not known.
 _Counts: TypeAlias = tuple[int | None, int | None, int | None, int | None, int | None]
 
+
 def counts_of(usage: ChatUsage) -> Usage | None:
     """Return the counts that can be true; None if input and output are not known."""
     read = possible(usage.prompt_tokens)
