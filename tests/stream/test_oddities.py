@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from responses_gateway.parsers import parser
 from responses_gateway.stream.reading.markup import Markup
@@ -160,6 +162,41 @@ def test_what_was_streamed_stays_where_a_last_message_says_otherwise(content: An
 def test_a_last_message_brings_nothing_more_of_text_that_is_raw(mark: str) -> None:
     reads = Markup(lambda *, thinking_open: parser(None, "hermes", schemas={}, thinking_open=thinking_open))
     assert play(text("Hi "), text("<to"), whole(content="Hi <to" + mark), markup=reads).said == [("text", "Hi <to")]
+
+
+OSLO = '{"city":"Oslo"}'
+ROME = '{"city":"Rome"}'
+
+
+@given(st.integers(0, 2), st.integers(0, len(OSLO)), st.booleans(), st.booleans())
+def test_a_last_message_brings_what_the_deltas_lack_of_calls(whole_ones: int, cut: int, ids: bool, finished: bool) -> None:
+    deltas = [call(at, f"c{at}", "weather", made) for at, made in enumerate((OSLO, ROME)[:whole_ones])]
+    if whole_ones < 2:
+        deltas.append(call(whole_ones, f"c{whole_ones}", "weather", (OSLO, ROME)[whole_ones][:cut]))
+    told = [tool(at, f"c{at}" if ids else None, "weather", made) for at, made in enumerate((OSLO, ROME))]
+    played = play(*deltas, *[finish("tool_calls")] * finished, whole("tool_calls", tool_calls=told))
+    assert played.said == [("call", "weather", OSLO), ("call", "weather", ROME)]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [tool(0, "a", "weather", ROME)],
+        [tool(0, "a", "clock", OSLO)],
+        [tool(0, "new", "weather", '{ "city": "Oslo" }')],
+        [tool(None, None, "weather", ROME)],
+        [tool(0, "a", "weather", "")],
+        [],
+    ],
+)
+def test_a_call_stays_as_it_came_where_a_last_message_says_otherwise(told: list[Any]) -> None:
+    assert play(call(0, "a", "weather", OSLO), whole("tool_calls", tool_calls=told)).said == [("call", "weather", OSLO)]
+
+
+def test_a_last_message_has_the_arguments_of_the_calls_whose_ids_it_has() -> None:
+    empty = [call(0, "a", "weather", "{}"), call(1, "b", "weather", "")]
+    told = [tool(1, "b", "weather", ROME), tool(0, "a", "weather", OSLO)]
+    assert play(*empty, whole("tool_calls", tool_calls=told)).said == [("call", "weather", OSLO), ("call", "weather", ROME)]
 
 
 def test_a_last_message_brings_what_no_delta_had() -> None:

@@ -349,15 +349,14 @@ def whole_number(value: Any) -> int | None:
 def _converted_usage(value: dict[str, Any], *, needed: bool) -> dict[str, Any]:
     """Return the counts of tokens, and of their details those that are counts. What is no count stays as it is if it is
     `needed`: the chunk brings nothing else."""
-    usage: dict[str, Any] = {}
+    usage: dict[str, Any] = {"total_tokens": whole_number(value.get("total_tokens"))}
     for name in ("prompt_tokens", "completion_tokens"):
         count = whole_number(value.get(name))
         usage[name] = value.get(name) if count is None and needed else count
     for name in ("prompt_tokens_details", "completion_tokens_details"):
-        counts = value.get(name)
-        if isinstance(counts, dict):
+        if isinstance(counts := value.get(name), dict):
             usage[name] = {field: whole_number(count) for field, count in counts.items()}
-    return {**usage, "total_tokens": whole_number(value.get("total_tokens"))}
+    return usage
 
 
 def _are_ids(values: Any) -> bool:

@@ -39,11 +39,10 @@ _CONTEXT = re.compile(
     r"|\b(?:session|sequence) (?:max )?len(?:gth)?\b|\bn ctx\b|\b(?:model|total|input|prompt)s? tokens? limit\b"
 )
 _IS_MORE = re.compile(
-    r"\bexceed|\boverflow|\bsurpass|\b(?:long|larg|great|bigg|high|small|short)er than\b|\bless than\b|\bmore than\b|\bbeyond\b"
+    r"\bexceed|\boverflow|\bsurpass|\b(?:long|larg|great|bigg|high|small|short)er than\b|\bmore than\b|\bbeyond\b"
     r"|\b(?:over|above) (?:the|this|its|your|our|limit|max(?:imum)?)\b"
-    r"|\b(?:length|limit|window|size) (?:is |was |has been )?reached\b|\btoo (?:long|large|big|many)\b"
-    r"|\bat most\b|\b(?:not|\w{2,6}nt) fit\b|\bruns? out of\b|\bran out of\b"
-    r"|\d\)? ?[<>]=? ?(?:\w+ ){0,4}\(?\d"
+    r"|\b(?:length|limit|window|size) (?:is |was |has been )?reached\b|\btoo (?:long|large|big|many)\b|\bless than\b"
+    r"|\bat most\b|\b(?:not|\w{2,6}nt) fit\b|\bruns? out of\b|\bran out of\b|\d\)? ?[<>]=? ?(?:\w+ ){0,4}\(?\d"
     r"|\bmust be ?(?:<|under|below|within|no more|shorter|smaller|fewer)|\bshould be \[\d"
 )
 # Codes of Qianfan, which do not say what is too long.
@@ -52,14 +51,13 @@ _CODES = frozenset({"tokens_too_long", "characters_too_long"})
 _PHRASES = re.compile(
     r"\bmaximum context length\b|\bout ?of context\b|\bcontext overflow"
     r"|\bmax(?:imum)? (?:prompt|input|sequence) (?:length|tokens?|size|characters) ?(?:is|of|:|=) ?\d"
-    r"|\bcontext (?:is |was )?(?:full|exhausted)\b"
     r"|\bcontext (?:length|size|window)(?: of the model)?(?: is| of| to| at|:| ?=) ?(?:only |at most )?\d"
     r"|\b(?:prompts?|inputs?|messages?)(?: (?:is|are|was|text|itself|you sent|tokens?|length)){0,3} too (?:long|large|big)\b"
     r"|\b(?:prompt(?! cache)|conversation|history|context)(?: [a-z]+){0,3} too (?:long|large|big)\b"
     r"|\btoo many (?:input|prompt|context) tokens\b"
     r"|\btoo many tokens (?:in|for) (?:\w+ )?(?:prompt|input|messages?|request|context)"
     r"|\b(?:reduce|shorten) (?:the (?:length|size) of )?(?:the |your )?(?:input |chat )?(?:prompt|messages|history|input)\b"
-    r"|\d context tokens\b|\bonly (?:[a-z]+ )?\d+ tokens of context\b"
+    r"|\d context tokens\b|\bonly (?:[a-z]+ )?\d+ tokens of context\b|\bcontext (?:is )?(?:full|exhausted)\b"
 )
 _TOKENS = re.compile(r"\d (?:\w+ )?tokens?\b|\btokens?\b.{0,4}\d")
 # The tokens of all that the model reads and writes.
@@ -79,28 +77,15 @@ _SENT_TOKENS = re.compile(
 # So many of so many tokens.
 _PART_OF_LIMIT = re.compile(r"(?<![\d.])(\d{3,12}) ?(?:/|(?:out )?of) ?(\d{3,12}) (?:[a-z]+ )?tokens?\b")
 
-# In Chinese, Japanese, Korean, Russian, German, French, Spanish, Portuguese and Italian: what is measured, that it is too long,
-# that it is more than something, and what tells that the something is a limit of tokens.
-_SENT_ELSEWHERE = re.compile(
-    r"上下文|[输輸]入|提示[词詞]|[对對][话話]|消息|[请請]求的?[内內]容|(?:请求|总)的? ?tokens?数|文本长度|messages"
-    r"|プロンプト|入力|コンテキスト|프롬프트|입력|컨텍스트|контекст|запрос|промпт|ввод|входн|eingabe|anfrage|kontext"
-    r"|contexte|requête|entrée|contexto|entrada|solicitud|contesto|richiesta|(?<![a-z])(?:prompt|input|context)(?![a-z])"
+# In Chinese, Japanese and Korean: what is measured and that it is too much, in one sentence; a limit with its number.
+_ASIAN_LENGTH = re.compile(
+    r"上下文|[输輸]入|提示[词詞]|[对對][话話]|消息|[请請]求的?(?:[内內]容|token)|总 ?token|文本长度"
+    r"|messages|prompt|input|context|プロンプト|入力|コンテキスト|프롬프트|입력|컨텍스트"
 )
-_TOO_LONG_ELSEWHERE = re.compile(
-    r"[超过過太]长|[超過太]長|超限|过大|過大|長すぎ|大きすぎ|너무 ?[길깁긴크큽]"
-    r"|слишком (?:длинн|больш)|\bzu (?:lang|gro[sß])"
-    r"|\btrop (?:long|grand)|\bdemasiado (?:larg|grand)|\bmuito (?:long|grand)|\btroppo (?:lung|grand)"
+_ASIAN_IS_MORE = re.compile(
+    r"超[长長限出过過え]|[过過太][长長大]|[大高][于於]|不能大|長すぎ|大きすぎ|초과|넘었|너무 ?[길깁긴크큽]"
+    r"|最大(?:输入|上下文)(?:长度|token\w*) ?[为是:：]? ?\d"
 )
-_IS_MORE_ELSEWHERE = re.compile(
-    r"超出|超过|超過|大于|大於|不能大|超え|초과|넘(?:었|습|는)|превы|überschr|übersteig|\bdépass|\bexcèd|\bexced|\bsupera"
-    r"|\bultrapass|\becced"
-)
-_LIMIT_ELSEWHERE = re.compile(
-    r"tokens?|上下文|[长長](?:度|さ)|[内內]容|限制|上限|最大|トークン|コンテキスト|토큰|길이|컨텍스트|токен|длин|контекст|länge|kontext|jetons"
-    r"|longueur|contexte|longitud|contexto|comprimento|lunghezza|contesto"
-)
-# The longest input is so long, and the rest of the message tells how long this one is.
-_CHINESE_LIMIT = re.compile(r"最大(?:输入|上下文)(?:长度|tokens?数?) ?(?:为|是|:|：)? ?\d")
 
 # Limits of something else, wherever they stand in a message: of what is used in a time or paid for; of ids of tokens; of a
 # prompt that is to be cut; of a context that is too small.
@@ -109,11 +94,8 @@ _OTHER_LIMIT = re.compile(
     r"|\bwait (?:before|and|a)\b|\btry again (?:later|in|after)\b|\bretry (?:after|later)\b|\b(?:dai|month|week|hour)ly\b"
     r"|\bbilling\b|\bbalance\b|\bcredits?\b|\bpayment\b|\bconcurren|\b(?:account|organi[sz]ation|plan|subscription|tier|upgrade)\b"
     r"|\bkey has\b|\byour key\b"
-    r"|每[分秒天日]|限流|限速|[频頻][率繁]|[额額]度|[余餘][额額]|配[额額]|欠[费費]|[并併]发|併發|限额|套餐|当日"
-    r"|(?:1分|毎分|1日|毎日)|レート|クォータ|残高|분당|일일|할당량|쿼터|속도 ?제한|잔액"
-    r"|в (?:минуту|секунду|час|день|сутки)|квот|баланс"
-    r"|\bpro (?:minute|sekunde|stunde|tag)\b|\btages|kontingent|guthaben|\bpar (?:minute|seconde|heure|jour)\b|\bsolde\b"
-    r"|\bpor (?:minuto|segundo|hora|d[ií]a)\b|\bcuota|\bcota\b|\bsaldo\b|\bal (?:minuto|secondo|giorno)\b|crédit|crediti?\b"
+    r"|每分钟|每秒|每天|每日|限流|限速|[频頻][率繁]|[额額]度|[余餘][额額]|[配限]额|欠费|[并併]发|套餐|当日"
+    r"|1分あたり|毎[分日]|レート|クォータ|분당|일일|할당량|쿼터"
     r"|\btoken ids?\b|\bvocab|\btruncate prompt tokens\b|\btoo small\b"
 )
 _LOWER_LIMIT = re.compile(r"\b(?:at least|minimum|above|below|fewer)\b")
@@ -121,13 +103,11 @@ _LOWER_LIMIT = re.compile(r"\b(?:at least|minimum|above|below|fewer)\b")
 _OUTPUT = re.compile(
     r"\bmax(?:imum)? ?(?:completion|output|new|response|generation) ?tokens?\b|\bmax tokens\b(?! allowed)|\bmin tokens\b"
     r"|\bn predict\b|\b(?:completion|output|generated|reasoning|thinking) tokens\b|\bmaximum tokens (?:you|value|requested)"
-    r"|\bbudget tokens\b|\bthinking budget\b|\bgenerat(?:e|ed|ion)\b"
-    r"|输出|輸出|生成|出力|출력|생성|выходн|вывод|ответ|\bausgabe|\bantwort|\bsortie\b|\bréponse|\bsalida\b|\brespuesta\b|\bsaída\b"
-    r"|\bresposta\b|\buscita\b|\brisposta\b"
+    r"|\bbudget tokens\b|\bthinking budget\b|\bgenerat(?:e|ed|ion)\b|[输輸]出|生成|出力|출력|생성"
 )
 _INPUT = re.compile(
     r"\b(?:prompt|messages|conversation|history)\b|\binputs?\b.{0,12}\b(?:tokens?|length|messages)\b"
-    r"|\btokens (?:from the|of) input\b|输入|輸入|入力|입력|входн|\beingabe|entrée|\bentrada"
+    r"|\btokens (?:from the|of) input\b|[输輸]入|入力|입력"
 )
 # A server that takes the prompt from the context for the output, and has less than nothing left.
 _NO_ROOM = re.compile(r"\bmax_(?:completion_|new_|output_)?tokens\b[^.\d]{0,40}1\b[^.\d]{0,20}\b(?:got|is|was|given)\b:? -\d")
@@ -146,10 +126,7 @@ _PART = re.compile(
     r"\b(?:images?|photos?|pictures?|audio|videos?|files?|attachments?|pdf|upload\w*|body|payload|entity|string|array|urls?"
     r"|headers?|descriptions?|schemas?|enums?|arguments?|function name|tool name|stop sequences?|logit bias)\b"
 )
-_PART_ELSEWHERE = re.compile(
-    r"图|圖|音[频頻]|[视視][频頻]|文件|附件|画像|ファイル|音声|動画|이미지|파일|오디오|изображ|файл|аудио|\bbild|\bdatei|\bfichier|\bimagen|\barchivo"
-    r"|\bimagem|\barquivo|\bimmagin|工具|函数"
-)
+_ASIAN_PART = re.compile(r"图|音频|视频|文件|附件|画像|ファイル|音声|動画|이미지|파일|工具|函数")
 _OF_TOKENS = re.compile(r"\btokens?\b|\bcontext\b")
 _CHARACTERS = re.compile(r"(?<!input )\bcharacters?\b|\bchars\b|字符")
 _PROMPT = re.compile(r"\b(?:prompt|conversation|context|messages)\b")
@@ -183,24 +160,14 @@ def _is_overflow(sentence: str) -> bool:
         of_prompt = _SENT_AT_ALL.search(sentence) and _TOKENS_OR_LENGTH.search(sentence)
         of_model = "model" in sentence and _MODEL_TOKENS.search(sentence)
         return bool(_CONTEXT.search(sentence) or _LENGTH.search(sentence) or of_prompt or of_model)
-    return _is_overflow_elsewhere(sentence)
-
-
-def _is_overflow_elsewhere(sentence: str) -> bool:
-    """Tell whether a sentence in another language says it."""
-    if _CHINESE_LIMIT.search(sentence):
-        return True
-    if not _SENT_ELSEWHERE.search(sentence):
-        return False
-    more = _IS_MORE_ELSEWHERE.search(sentence) and _LIMIT_ELSEWHERE.search(sentence)
-    return bool(more or _TOO_LONG_ELSEWHERE.search(sentence))
+    return bool(_ASIAN_IS_MORE.search(sentence) and _ASIAN_LENGTH.search(sentence))
 
 
 def _is_of_something_else(sentence: str) -> bool:
     """Tell whether a sentence is about bytes, characters of a field, or a part of the request."""
     if _BYTES.search(sentence):
         return True
-    if (_PART.search(sentence) or _PART_ELSEWHERE.search(sentence)) and not _OF_TOKENS.search(sentence):
+    if (_PART.search(sentence) or _ASIAN_PART.search(sentence)) and not _OF_TOKENS.search(sentence):
         return True
     return _CHARACTERS.search(sentence) is not None and _PROMPT.search(sentence) is None
 

@@ -129,11 +129,8 @@ def reason_in_body(body: bytes) -> Reason:
 
 def _reason_in_stream(body: bytes) -> Reason:
     decoder = SSEDecoder()
-    for payload in islice([*decoder.feed(body), *decoder.finish()], _ENTRIES):
-        reason = reason_in(_parsed(payload))
-        if reason.text is not None:
-            return reason
-    return _NONE
+    payloads = islice([*decoder.feed(body), *decoder.finish()], _ENTRIES)
+    return next((reason for payload in payloads if (reason := reason_in(_parsed(payload))).text is not None), _NONE)
 
 
 def _in_markup(text: str) -> Reason:
@@ -231,12 +228,10 @@ class _Search:
     def _under_any_name(self, named: Json, depth: int) -> _Found | None:
         """Return the reason in an object of which no name is known."""
         for name, value in named.items():
-            texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-            words = [text for text in texts if isinstance(text, str)]
+            words = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
             if _NO_REASONS.search(name) or (words and not any(map(_SENTENCE.search, words))):
                 continue
-            found = self.find(value, depth - 1)
-            if found is not None:
+            if (found := self.find(value, depth - 1)) is not None:
                 return found
         return None
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any
 
 from responses_gateway.wire.chat import ChatUsage, CompletionTokensDetails, PromptTokensDetails, possible, whole_number
 from responses_gateway.wire.deltas import Usage
@@ -20,16 +20,13 @@ CACHE_BLOCK = 16
 # Bytes of a chunk that is searched, and how many of its values are looked at.
 _LONGEST = 64 * 1024
 _VALUES = 300
-
 # How many members of an object are looked at.
 _MEMBERS = 64
 
 # Names of counts, without `_` and `-` and in small letters.
 _NAMES = {
     "prompt": re.compile(r"(?:total|num|n)?(?:prompt|input)(?:tokens?(?:count)?|evalcount)"),
-    "completion": re.compile(
-        r"(?:total|num|n)?(?:completion|output|candidates|generated|eval)(?:tokens?(?:count)?|(?<=eval)count)"
-    ),
+    "completion": re.compile(r"(?:total|num|n)?(?:completion|output|candidates|generated)tokens?(?:count)?|evalcount"),
     "total": re.compile(r"totaltokens?(?:count)?"),
 }
 _DETAIL = re.compile(r".*(?:cach|reason|think|thought).*tokens?(?:count)?")
@@ -38,48 +35,35 @@ _CACHE_WRITE = re.compile(r"creat|writ")
 _NO_DETAIL = re.compile(r"miss|(?:un|no|non|not)(?:cach|reason|think)|max|budget|limit")
 # Anthropic's names of what its `input_tokens` do not have in them.
 _APART = re.compile(r"cache(?:read|creation|write)input")
-
 # Details that count something.
 _HAS_DETAILS = re.compile(rb'"[\w-]*(?:cach|reason|think|thought)[\w-]*"\s{0,9}:\s{0,9}"?[1-9]', re.IGNORECASE)
 
-# Input, output, cached, written to the cache, reasoning; None for what is not known.
-_Counts: TypeAlias = tuple[int | None, int | None, int | None, int | None, int | None]
-
 
 def counts_of(usage: ChatUsage) -> Usage | None:
-    """Return the counts that can be true; None if input and output are not known."""
-    read = possible(usage.prompt_tokens)
-    written = possible(usage.completion_tokens)
-    if read is None and written is None:
+    """Return the counts that can be true; None if input and output are not known.
+
+    What is counted apart is added. Where the sum has more tokens than input and output, they are of the cache if that many are,
+    else of thoughts: Gemini's API tells nothing else of those. Where there is no sum, the names of Anthropic's API say it."""
+    prompt = usage.prompt_tokens_details or PromptTokensDetails()
+    completion = usage.completion_tokens_details or CompletionTokensDetails()
+    details = (prompt.cached_tokens, prompt.created_cache_tokens, completion.reasoning_tokens)
+    counts = Usage(*map(possible, (usage.prompt_tokens, usage.completion_tokens, *details)))
+    if counts.input is None and counts.output is None:
         return None
-    total = possible(usage.total_tokens) or 0
-    missing = total - (read or 0) - (written or 0)
-    if read is None or written is None:
-        read = missing if read is None and missing > 0 else read
-        written = missing if written is None and missing > 0 else written
-        missing = 0
-    prompt = usage.prompt_tokens_details
-    cached = None if prompt is None else possible(prompt.cached_tokens)
-    cache_write = None if prompt is None else possible(prompt.created_cache_tokens)
-    completion = usage.completion_tokens_details
-    reasoning = None if completion is None else possible(completion.reasoning_tokens)
-    if missing > 0 or usage.apart:
-        read, written = _added_up(usage, missing, (read, written, cached, cache_write, reasoning))
-    return Usage(read, written, cached, cache_write, reasoning)
-
-
-def _added_up(usage: ChatUsage, missing: int, counts: _Counts) -> tuple[int | None, int | None]:
-    """Add what is counted apart. Where the sum has more tokens than input and output, they are of the cache if that many are,
-    else of thoughts: of those Gemini's API tells nothing else. Where there is no sum, the names of Anthropic's API say it."""
-    read, written, cached, cache_write, reasoning = counts
-    of_cache = (cached or 0) + (cache_write or 0)
-    if read is None or written is None:
-        return (read + of_cache if usage.apart and read is not None else read), written
-    is_apart = usage.apart and (missing != 0 or of_cache > read)
-    if of_cache and (is_apart or (missing != reasoning and missing in (of_cache, of_cache + (reasoning or 0)))):
-        read += of_cache
-        missing -= of_cache
-    return read, written + max(missing, 0)
+    missing = (possible(usage.total_tokens) or 0) - (counts.input or 0) - (counts.output or 0)
+    of_cache = (counts.cached or 0) + (counts.cache_write or 0)
+    if counts.input is None:
+        counts.input = missing if missing > 0 else None
+    elif counts.output is None and missing > 0:
+        counts.output = missing
+    else:
+        apart = usage.apart and (missing != 0 or of_cache > counts.input)
+        reasoning = counts.reasoning or 0
+        if of_cache and (apart or (missing != reasoning and missing in (of_cache, of_cache + reasoning))):
+            counts.input += of_cache
+            missing -= of_cache
+        counts.output = counts.output if missing <= 0 or counts.output is None else counts.output + missing
+    return counts
 
 
 def merged(earlier: Usage, later: Usage) -> Usage:
@@ -104,34 +88,25 @@ def usage_in(payload: bytes, usage: ChatUsage | None) -> ChatUsage | None:
             counts.elsewhere = value is not reported
             return counts
     timings = next((value for value in _objects(chunk) if "predicted_n" in value), None)
-    return usage if timings is None else _read_timings(timings)
-
-
-def _read_timings(timings: dict[str, Any]) -> ChatUsage:
+    if timings is None:
+        return usage
     cached = whole_number(timings.get("cache_n"))
     read = (whole_number(timings.get("prompt_n")) or 0) + (cached or 0)
-    details = PromptTokensDetails(cached_tokens=cached)
-    return ChatUsage(read, whole_number(timings.get("predicted_n")), None, details, elsewhere=True)
+    return ChatUsage(read, whole_number(timings.get("predicted_n")), None, PromptTokensDetails(cached), elsewhere=True)
 
 
 def read_counts(value: dict[str, Any]) -> ChatUsage:
     """Return the counts of an object, and of the objects in it that have details: of each kind the largest, since some are
     parts of others."""
     found: dict[str, int] = {}
-    apart = False
-    for name, count in _counts(value):
+    counts = list(_counts(value))
+    for name, count in counts:
         kind = _kind(name)
-        if kind:
-            found[kind] = max(found.get(kind, 0), count)
-        apart = apart or _APART.match(name) is not None
-    return ChatUsage(
-        found.get("prompt"),
-        found.get("completion"),
-        found.get("total"),
-        PromptTokensDetails(found.get("cached"), found.get("cache_write")),
-        CompletionTokensDetails(found.get("reasoning")),
-        apart=apart and not any(name.startswith("prompt") for name in value),
-    )
+        found[kind] = max(found.get(kind, 0), count)
+    prompt = PromptTokensDetails(found.get("cached"), found.get("cache_write"))
+    completion = CompletionTokensDetails(found.get("reasoning"))
+    apart = any(_APART.match(name) for name, _ in counts) and not any(name.startswith("prompt") for name in value)
+    return ChatUsage(found.get("prompt"), found.get("completion"), found.get("total"), prompt, completion, apart=apart)
 
 
 def _counts(value: dict[str, Any]) -> Iterator[tuple[str, int]]:

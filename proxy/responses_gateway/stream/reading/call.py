@@ -73,6 +73,12 @@ class PartialCall:
         """Tell whether these may be the arguments of this call, which has a placeholder."""
         return self.stage == "placeholder" and arguments.lstrip()[:1] == "{" and not is_placeholder(arguments)
 
+    def continued_by(self, arguments: str) -> bool:
+        """Tell whether what has come of the arguments is the beginning of these, or all of them."""
+        if self.stage == "open":
+            return arguments.startswith(self.arguments.text)
+        return self.stage != "whole" or self.repeated_by(arguments)
+
     def repeated_by(self, arguments: str) -> bool:
         """Tell whether these are the arguments of this call, which is whole."""
         if self.size > 2 * len(arguments) + 64:  # white space alone does not make such a difference

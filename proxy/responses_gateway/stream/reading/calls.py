@@ -36,7 +36,6 @@ from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.tools import ToolTable, offered_name
 
 _OLD_FORM = -1  # the index of the one call that `delta.function_call` can make
-_NO_FUNCTION = FunctionDelta()
 # With more unfinished calls than this, an entry that tells nothing is not looked for a call: that would be quadratic work.
 _MOST_UNFINISHED = 64
 # More white space than this is not looked through.
@@ -92,6 +91,29 @@ class CallReader:
             entry = ToolCallDelta(_OLD_FORM, None, function)
             self._read_entry(entry, [entry], 0, out)
 
+    def rest_of(self, message: chat.Delta) -> chat.Delta:
+        """Return what the calls of a message have that those before it have not: the ends of their arguments, and other calls.
+        What it tells otherwise of a call stays as it came."""
+        old = message.function_call if self._form == "old" or not message.tool_calls else None
+        entries = message.tool_calls or [] if old is None else [ToolCallDelta(function=old)]
+        ids = {entry.id for entry in entries}
+        known = [call for call in self._calls if call.name]
+        rest = []
+        for entry in entries:
+            entry.function = _function_of(entry)
+            arguments = _arguments_of(entry)
+            same = [call for call in known if (call.id == entry.id if entry.id in self._of else call.id not in ids)]
+            tool = self._tool(_name_of(entry))
+            call = next((call for call in same if self._tool(call.name) == tool and call.continued_by(arguments)), None)
+            if call is not None:
+                known.remove(call)
+                end = arguments[len(call.arguments.text) :] if call.stage != "whole" else ""
+                rest.append(ToolCallDelta(call.index, call.id, FunctionDelta(None, end), entry.extra_content))
+            elif entry.id not in self._of if entry.id else len(entries) > len(self._calls):
+                entry.index = None if entry.index in self._indices.at else entry.index
+                rest.append(entry)
+        return chat.Delta(function_call=rest[0].function) if self._form == "old" and rest else chat.Delta(tool_calls=rest)
+
     def settle(self, out: list[Delta]) -> None:
         """Take names as they came: the answer has gone on with something else."""
         if self._nameless and self._indices.chosen:
@@ -134,11 +156,8 @@ class CallReader:
 
     def _read_entry(self, entry: ToolCallDelta, entries: Sequence[ToolCallDelta], at: int, out: list[Delta]) -> None:
         """Read one of the entries of a chunk."""
-        function = entry.function or _NO_FUNCTION
-        name = function.name or ""
-        arguments = "" if function.arguments is None else function.arguments
-        if type(arguments) is not str:
-            arguments = json_text(arguments)
+        name = _name_of(entry)
+        arguments = _arguments_of(entry)
         bare = self._is_bare(entry) and bool(self._calls)
         if bare:
             call = self._alone(entry, arguments, self._place(entries, at), out)
@@ -309,7 +328,8 @@ class CallReader:
         other_id = call.has_other_id(entry)
         if other_id and self._tool(name) in self._tools and tool != self._tool(name):
             return None
-        if self._leads_to_tool(call.name + name) or (tool not in self._tools and self._tool(call.name + name) in self._tools):
+        leads_on = any(tool.startswith(call.name + name) for tool in self._tools)
+        if leads_on or (tool not in self._tools and self._tool(call.name + name) in self._tools):
             return call.name + name
         if same:
             return call.name
@@ -491,10 +511,6 @@ class CallReader:
         for call in list(self._held):
             self._settle_start(call, out)
 
-    def _leads_to_tool(self, name: str) -> bool:
-        """Tell whether a name is that of a tool, or the beginning of one."""
-        return any(tool.startswith(name) for tool in self._tools)
-
     def _tool(self, name: str) -> str:
         return offered_name(self._tools, name)
 
@@ -509,6 +525,11 @@ def _any_empty(calls: Sequence[PartialCall]) -> bool:
 
 def _name_of(entry: ToolCallDelta) -> str:
     return (entry.function and entry.function.name) or ""
+
+
+def _arguments_of(entry: ToolCallDelta) -> str:
+    arguments = None if entry.function is None else entry.function.arguments
+    return arguments or "" if arguments is None or type(arguments) is str else json_text(arguments)
 
 
 def _function_of(entry: ToolCallDelta) -> FunctionDelta:

@@ -149,12 +149,13 @@ class Reader:
     def _beside_message(self, message: chat.Delta, delta: chat.Delta | None) -> chat.Delta | None:
         """Return what a chunk brings that has a message: its delta, or the message where there is none (a body that is not
         streamed, or messages in the place of deltas). Some servers end a stream with a message that repeats all of it: behind
-        deltas it brings nothing but the text, or the calls, that none of them had, and the end of a text of which they had
-        the beginning. Where their text is `raw`, the calls may have been in it."""
+        deltas it brings nothing but the text and the calls that none of them had, and the end of a text, or of arguments, of
+        which they had the beginning. Where their text is `raw`, the calls may have been in it."""
         if delta is not None and _says_something(delta):
             return delta
         text_came = self._text_came
-        calls_came = self._calls is not None
+        calls = self._calls
+        calls_came = calls is not None
         if self._messages_come or not (self._reasoning_came or text_came or calls_came):
             self._messages_come = self._messages_come or _says_something(message)
             return message
@@ -167,9 +168,10 @@ class Reader:
             rest.reasoning = _end_of(thought, self.said and self.said("reasoning"))
         elif isinstance(message.content, str):
             rest.content = _end_of(message.content, self.said and self.said("output_text"))
-        if not (calls_came or (text_came and self._raw)):
-            rest.tool_calls = message.tool_calls
-            rest.function_call = message.function_call
+        if calls is not None or not (text_came and self._raw):
+            told = message if calls is None else calls.rest_of(message)
+            rest.tool_calls = told.tool_calls
+            rest.function_call = told.function_call
         return rest
 
     def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
