@@ -149,6 +149,27 @@ def test_the_last_decision_counts_until_the_call_was_made(items: list[Any], to_r
     assert told in message["content"]
 
 
+SIGNED = {"extra_content": {"google": {"thought_signature": "U2ln"}}}
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [{**APPROVAL, **SIGNED}, decided(True)],
+        [{**APPROVAL, **SIGNED}, decided(False)],
+        [{**APPROVAL, **SIGNED}, decided(True), {**MADE, "approval_request_id": "mcpr_1"}],
+        [{**MADE, **SIGNED}],
+        [{"type": "web_search_call", "id": "ws_1", "action": {"type": "search", "query": "q"}, **SIGNED}],
+    ],
+)
+def test_what_the_server_wants_back_with_a_call_goes_back(items: list[Any]) -> None:
+    kept = {"ws_1": KeptResult('{"query":"q"}', "found")}
+    request = parse_request({"model": "m", "input": items, "tools": TOOLS})
+    body = translate(request, POLICY, hosted=HOSTED, results=kept).body
+    (call,) = [call for message in body["messages"] for call in message.get("tool_calls", [])]
+    assert call["extra_content"] == SIGNED["extra_content"]
+
+
 def test_calls_of_further_turns_are_numbered_on_where_the_template_reads_their_ids() -> None:
     policy = Policy(call_ids="numbered")
     body: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}]}

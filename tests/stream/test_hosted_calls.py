@@ -537,3 +537,11 @@ def test_an_answer_that_was_taken_for_a_thought_is_shown_with_its_citations() ->
     assert thought["content"][0]["text"] == "It flows 【1】."
     assert message["content"][0]["text"] == "It flows."
     assert [cited["url"] for cited in message["content"][0]["annotations"]] == [RIVERS.url]
+
+
+@pytest.mark.parametrize("name", ["web_search", "python", "docs__ask", "docs__delete"])
+def test_the_item_of_a_call_has_what_the_server_wants_back(name: str) -> None:
+    signed = chat_chunk({"tool_calls": [{**tool(0, "c", name, '{"q":1}'), "extra_content": {"signature": "U2ln"}}]})
+    turns: list[list[bytes | ApiError]] = [[signed, finish("tool_calls")], [text("ok"), finish()]]
+    played = play_turns(*turns[: 1 if name == "docs__delete" else 2])
+    assert played.response["output"][0]["extra_content"] == {"signature": "U2ln"}

@@ -34,7 +34,7 @@ from responses_gateway.wire.tools import CUSTOM_INPUT
 T = TypeVar("T")
 
 # Made once, because `json.dumps` makes one for each call.
-_write_json = json.JSONEncoder(ensure_ascii=False).encode
+_json = json.JSONEncoder(ensure_ascii=False).encode
 # The result of a call that was approved, until it is run.
 NOT_RUN_YET = "The user approved this call. It was not run yet."
 
@@ -133,20 +133,22 @@ class CallItemReader:
             output = kept.text
         arguments = self._arguments(item, path)
         chat_name = self._catalog.name_of_call("mcp", name, server)
-        return InputCall(call_id, chat_name, arguments, Output(output, []))
+        return InputCall(call_id, chat_name, arguments, Output(output, []), extra=optional_object(item, "extra_content", path))
 
     def _approval_request(self, item: Object, path: str) -> InputCall | None:
         request_id = filled_text(item, "id", path)
         approvals = self._approvals
         made = approvals.made.get(request_id)
         if made is not None:
-            return self._mcp_call_as(request_id, made.item, made.path)
+            wanted = {"extra_content": item.get("extra_content")}
+            return self._mcp_call_as(request_id, {**made.item, **wanted}, made.path)
         answer = NOT_RUN_YET if request_id in approvals.approved else approvals.not_run.get(request_id)
         if answer is None:
             self._report.ignored("item", "mcp_approval_request", "the client has not decided", path, matters=False)
             return None
         chat_name = self._catalog.name_of_call("mcp", text(item, "name", path), text(item, "server_label", path))
-        return InputCall(request_id, chat_name, self._arguments(item, path), Output(answer, []))
+        extra = optional_object(item, "extra_content", path)
+        return InputCall(request_id, chat_name, self._arguments(item, path), Output(answer, []), extra=extra)
 
     def _hosted_call(self, item: Object, path: str) -> InputCall | None:
         """Return a call with the result that was kept, so that the model gets the same as when it was made; otherwise with what
@@ -158,10 +160,10 @@ class CallItemReader:
             self._report.ignored("item", kind.item.type, kind.unread, path, matters=False)
             return None
         name = self._catalog.find(kind.name, told.function, None) or told.chat_name or told.function
-        if kept is not None:
-            arguments = json_object(kept.arguments) or "{}"
-            return InputCall(filled_text(item, "id", path), name, arguments, Output(kept.text, []))
-        return InputCall(filled_text(item, "id", path), name, _json(told.arguments), Output(told.result or "", []))
+        arguments = _json(told.arguments) if kept is None else json_object(kept.arguments) or "{}"
+        output = Output((told.result or "") if kept is None else kept.text, [])
+        extra = optional_object(item, "extra_content", path)
+        return InputCall(filled_text(item, "id", path), name, arguments, output, extra=extra)
 
     def _kept(self, item: Object) -> KeptResult | None:
         """Return the result of the hosted call that the item is, if it was kept."""
@@ -262,10 +264,6 @@ def _shell_run(run: Object, path: str) -> str:
 
 def _chosen(source: Object, *keys: str) -> Object:
     return {key: source[key] for key in keys if source.get(key) is not None}
-
-
-def _json(value: object) -> str:
-    return _write_json(value)
 
 
 class ToldCall(NamedTuple):

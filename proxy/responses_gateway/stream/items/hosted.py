@@ -4,6 +4,7 @@ A call for which the client's approval is needed is an `mcp_approval_request`, w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -94,7 +95,7 @@ class HostedItem:
         text = arguments if self._form.text == "arguments" else "".join(self._pieces)
         self._writer.run_hosted(self._place, text, deltas=self._deltas, members=self._members(arguments, CallOutcome()))
 
-    def close(self, status: ItemStatus, arguments: str, _extra: str = "") -> None:
+    def close(self, status: ItemStatus, arguments: str, extra: str = "") -> None:
         """Write the result, and the item itself. A call without one, in an answer that was cut, was not run."""
         outcome = self.outcome
         if not self._ran:
@@ -104,7 +105,8 @@ class HostedItem:
         else:
             final = "failed" if outcome.failed else "completed"
         outcome = outcome or CallOutcome()
-        members = {"status": final, **self._members(arguments, outcome)}
+        wanted = {"extra_content": json.loads(extra)} if extra else {}
+        members = {"status": final, **self._members(arguments, outcome), **wanted}
         self._writer.close_hosted(self._place, members, end=final, sources=outcome.sources, text=outcome.text)
 
     def _write(self, text: str) -> None:
@@ -158,11 +160,12 @@ class ApprovalRequestItem:
     def append(self, text: str) -> None:
         """Write nothing: a request has no deltas."""
 
-    def close(self, status: ItemStatus, arguments: str, _extra: str = "") -> None:
+    def close(self, status: ItemStatus, arguments: str, extra: str = "") -> None:
         """Write the item if the call is whole."""
         if status == "completed":
+            wanted = {"extra_content": json.loads(extra)} if extra else {}
             place = {"name": self._target.name, "server_label": self._target.namespace or ""}
-            self._writer.write_item("mcp_approval_request", self._id, {"arguments": arguments, **place})
+            self._writer.write_item("mcp_approval_request", self._id, {"arguments": arguments, **place, **wanted})
 
 
 def new_hosted_item(
