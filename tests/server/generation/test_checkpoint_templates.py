@@ -108,5 +108,5 @@ def test_the_suffix_of_a_checkpoint_is_taken_from_its_tokenizer(tmp_path: Path) 
 def test_the_suffix_of_a_checkpoint_can_be_named() -> None:
     choice = ParserChoice(_settings(reasoning_parser="hy_v4:0abc", tool_call_parser="hy_v4:0abc"), Policy())
     assert choice.policy("m").special_tokens
-    with pytest.raises(ValueError, match="there is no qwen3:0abc"):
+    with pytest.raises(ValueError, match="there is no parser qwen3:0abc"):
         ParserChoice(_settings(reasoning_parser="qwen3:0abc"), Policy())

@@ -262,8 +262,14 @@ def test_each_model_has_its_own() -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--reasoning-parser", "qwen4"], "reasoning_parser: there is no qwen4 (did you mean qwen3?); there are: auto, none, "),
-        (["--tool-call-parser", "hermes2"], "tool_call_parser: there is no hermes2 (did you mean hermes?); there are: auto, "),
+        (
+            ["--reasoning-parser", "qwen4"],
+            "--reasoning-parser: there is no parser qwen4 (did you mean qwen3?); choose one of: auto, none, ",
+        ),
+        (
+            ["--tool-call-parser", "hermes2"],
+            "--tool-call-parser: there is no parser hermes2 (did you mean hermes?); choose one of: auto, ",
+        ),
     ],
 )
 def test_a_wrong_name_is_said_at_the_start(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,4 +283,5 @@ def test_a_wrong_name_for_some_models_is_said_with_its_place(tmp_path: Path, cap
     file = tmp_path / "gateway.yaml"
     file.write_text("backend: http://127.0.0.1:9\nmodels:\n  qwen*:\n    tool_call_parser: hermse\n", encoding="utf-8")
     assert main(["serve", "--config", str(file)]) == 2
-    assert capsys.readouterr().err.startswith("responses-gateway: models: qwen*: tool_call_parser: there is no hermse (did you")
+    said = f"responses-gateway: {file}: models: qwen*: tool_call_parser: there is no parser hermse (did you mean hermes?)"
+    assert capsys.readouterr().err.startswith(said)

@@ -388,5 +388,5 @@ def test_one_taker_at_a_time() -> None:
     ],
 )
 def test_an_endpoint_that_cannot_be_used_is_refused(endpoint: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=r"expected|secret|valid URL|user and password"):
+    with pytest.raises(ValueError, match=r"expected|secret|valid URL|no user or password"):
         WebhookEndpoint.model_validate(endpoint)
