@@ -308,7 +308,7 @@ def test_a_web_server_of_another_kind(capsys: pytest.CaptureFixture[str]) -> Non
             return await asyncio.to_thread(run, url)
 
     assert asyncio.run(test()) == 2
-    assert "lists no model (HTTP 404)" in capsys.readouterr().err
+    assert "/models lists no model (HTTP 404). Is the URL right?" in capsys.readouterr().err
 
 
 def test_a_backend_or_a_gateway(capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,9 +147,9 @@ async def _play_agent(
 
 def _hint(error: ApiError) -> str:
     if error.status in (401, 403):
-        return " (give its key with --api-key, or in the variable OPENAI_API_KEY)"
+        return " Give its key with --api-key, or in the variable OPENAI_API_KEY."
     if error.code == "no_model":
-        return " (name one with --model)"
+        return " Is the URL right? If it is, name a model with --model."
     return ""
 
 
