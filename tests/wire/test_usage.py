@@ -185,3 +185,11 @@ def test_any_usage_gives_counts_that_can_be_true(usage: dict[str, Any]) -> None:
     counts = _counts_in({"choices": [{"delta": {"content": "a"}}], "usage": usage})
     if counts is not None:
         assert all(count is None or count >= 0 for count in (counts.input, counts.output, counts.cached, counts.reasoning))
+
+
+@pytest.mark.parametrize(("reason", "searched"), [(None, False), ("stop", True)])
+def test_of_counts_in_each_chunk_only_the_last_ones_are_searched_for_other_names(reason: str | None, searched: bool) -> None:
+    choice = {"index": 0, "delta": {"content": "a"}, "finish_reason": reason}
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11, "num_cached_tokens": 8}
+    payload = json.dumps({"choices": [choice], "usage": usage}).encode()
+    assert decode_chunk(payload).may_count(payload) is searched

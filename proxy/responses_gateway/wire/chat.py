@@ -200,8 +200,10 @@ class Chunk(msgspec.Struct, gc=False):
         return None if is_part else error_in(payload)
 
     def may_count(self, payload: bytes) -> bool:
-        """Tell whether this chunk, whose payload it is, may have counts, under any names. Three searches, because a regular
-        expression with alternatives takes five times as long, and most chunks are searched."""
+        """Tell whether this chunk, whose payload it is, may have counts that were not decoded. Three searches, because a
+        regular expression with alternatives takes five times as long, and most chunks are searched."""
+        if self.usage is not None and self.usage.prompt_tokens and self.choices and self.choices[0].finish_reason is None:
+            return False  # because the last chunk counts again: reading all names takes longer than the chunk
         return self.usage is not None or b'okens"' in payload or b'ount"' in payload or b'"predicted_n"' in payload
 
 
