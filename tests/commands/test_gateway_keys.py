@@ -68,7 +68,7 @@ def test_what_the_gateway_refuses_is_said(capsys: pytest.CaptureFixture[str], mo
                 assert (code, said) == (1, "")
                 assert reason in error
             monkeypatch.setenv("RESPONSES_GATEWAY_ADMIN_KEY", "another-administrators-key")
-            assert "status 401" in (await key(capsys, "list", "--url", served.url))[2]
+            assert "HTTP 401" in (await key(capsys, "list", "--url", served.url))[2]
             monkeypatch.delenv("RESPONSES_GATEWAY_ADMIN_KEY")
             assert "RESPONSES_GATEWAY_ADMIN_KEY is not set" in (await key(capsys, "list", "--url", served.url))[2]
 

@@ -392,7 +392,7 @@ def test_a_library_that_is_missing_is_found_before_the_first_page(capsys: pytest
         check(settings)
     gc.collect()  # which would tell of a session that was left open
     assert main(["doctor", "http://127.0.0.1:9"]) == 2
-    assert "web pages cannot be read: No module named lxml_html_clean" in capsys.readouterr().err
+    assert "the gateway cannot read web pages: No module named lxml_html_clean" in capsys.readouterr().err
 
 
 def test_what_reads_pages_says_which_library_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,10 +236,10 @@ def test_a_refusal_for_another_reason_is_none_of_strict_tools() -> None:
 @pytest.mark.parametrize("server", SERVERS)
 def test_doctor_tells_what_the_server_does_and_why_auto_is_off(server: StrictTools) -> None:
     words = {
-        "enforces": "enforced if `strict`: strict_calls auto sends it",
-        "renders": "enforced if `strict`, which changes the prompt: strict_calls auto sends nothing; "
-        "--tool-strict-level parameter enforces them without",
-        "ignores": "not enforced: strict_calls auto sends nothing",
+        "enforces": "enforced if `strict`, which strict_calls: auto sends",
+        "renders": "enforced if `strict`; strict_calls: auto does not send it, because it changes the prompt; "
+        "the server's --tool-strict-level parameter enforces them without it",
+        "ignores": "not enforced, so strict_calls: auto does not send `strict`",
     }
 
     async def test() -> None:
