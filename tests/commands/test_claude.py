@@ -96,7 +96,7 @@ def test_a_model_that_is_not_served_is_refused_before_the_start(tmp_path: Path) 
     nobody = f"http://127.0.0.1:{free_port()}"
     done = claude(tmp_path, "--simulator", "--url", nobody, "--claude-home", "home", "--model", "nope")
     assert done.returncode == 1
-    assert "the model nope is not served; there are: simulator" in done.stderr
+    assert "--model: nope is not served; choose one of: simulator" in done.stderr
     assert not (tmp_path / "said").exists()
 
 
@@ -116,7 +116,7 @@ def test_a_key_is_not_on_the_command_line(tmp_path: Path) -> None:
 def test_a_variable_that_is_not_set_is_named(tmp_path: Path, model: list[str]) -> None:
     done = claude(tmp_path, "--simulator", "--env-key", "NOT_SET_ANYWHERE", *model)
     assert done.returncode == 1
-    assert done.stderr.startswith("responses-gateway: the variable NOT_SET_ANYWHERE is not set")
+    assert done.stderr.startswith("responses-gateway: --env-key: the variable NOT_SET_ANYWHERE is not set")
     assert not (tmp_path / "said").exists()
 
 
