@@ -307,7 +307,7 @@ def test_a_memory_is_of_one_process() -> None:
     async def test() -> None:
         async with program("--simulator", "--workers", "2", "--store", "memory", starts=False) as running:
             assert await running.exit() == 2
-            assert "several workers need a file" in running.said
+            assert "works with one worker only" in running.said
 
     run(test())
 
