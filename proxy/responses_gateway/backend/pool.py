@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from random import random
 from typing import Literal, TypeVar
@@ -39,15 +39,12 @@ from responses_gateway.backend.transport.aiohttp_internals import whole_refusal
 from responses_gateway.backend.transport.client import Body, ChatStream, Unreachable
 from responses_gateway.backend.transport.optional_fields import REFUSALS_OF_HINTS, further_changes
 from responses_gateway.backend.watch import Watch
-from responses_gateway.bounded_body import read_at_most
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
 from responses_gateway.wire.errors import ApiError, gateway_key_refused, read_error
 
 # How many attempts that were never sent count as none where no backend is known to be well, because checks are late on a busy
 # machine.
 _UNSENT_ATTEMPTS = 16
-# Bytes that are read of the refusal of a relayed request.
-_READ_OF_REFUSAL = 64 * 1024
 ANY = Route()
 # Returns the headers of a request to a backend, given its name and its URL.
 HeadersFor = Callable[[str, URL], Mapping[str, str]]
@@ -443,10 +440,8 @@ async def _with_hints(
     answer = await ask(body=hinted)
     if answer.status not in REFUSALS_OF_HINTS:
         return answer
-    refusal = b""
-    with suppress(aiohttp.ClientError):
-        async with answer:
-            refusal = await read_at_most(answer.content, _READ_OF_REFUSAL)
+    refusal = await whole_refusal(answer)
+    answer.close()
     answer = await ask(body=body)
     if answer.status == 200:
         learned.note(model, further_changes(refusal, hinted, known, added))

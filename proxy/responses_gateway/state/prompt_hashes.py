@@ -18,8 +18,10 @@ _MOST = 4096
 # The most expired rows that one request deletes.
 _BATCH = 100
 
-_INSERT = "INSERT INTO prompt_hashes (response, tenant, data, expires_at) VALUES (?, ?, ?, ?) "
-_INSERT += "ON CONFLICT (response) DO UPDATE SET data = excluded.data, expires_at = excluded.expires_at"
+_INSERT = (
+    "INSERT INTO prompt_hashes (response, tenant, data, expires_at) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (response) DO UPDATE SET data = excluded.data, expires_at = excluded.expires_at"
+)
 _DELETE = "DELETE FROM prompt_hashes WHERE response IN (SELECT response FROM prompt_hashes WHERE expires_at < ? LIMIT {most})"
 
 

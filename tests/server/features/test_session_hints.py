@@ -99,6 +99,26 @@ def closing_server() -> tuple[web.Application, list[str]]:
     return app, closed
 
 
+def refusing_server(status: int) -> tuple[web.Application, list[bool]]:
+    """Return a server that refuses a priority, and whether each chat request had one. SGLang answers 503 where it is turned
+    off."""
+    app = create_app()
+    asked: list[bool] = []
+
+    @web.middleware
+    async def refusing(request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.path.endswith("/chat/completions"):
+            asked.append("priority" in await request.json())
+            if asked[-1]:
+                message = "Using priority is disabled for this server. Please send a new request without a priority."
+                return web.json_response({"message": message}, status=status)
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    app.middlewares.append(refusing)
+    return app, asked
+
+
 def test_sglang_is_told_when_a_session_ends() -> None:
     app, closed = closing_server()
 
@@ -149,22 +169,7 @@ def test_a_session_of_which_nothing_is_heard_ends(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("status", [400, 422, 503])
 def test_a_server_that_refuses_a_hint_gets_it_no_more(status: int) -> None:
-    """SGLang answers 503 to a priority where that is turned off."""
-    app = create_app()
-    asked: list[bool] = []
-
-    @web.middleware
-    async def refusing(request: web.Request, handler: Any) -> web.StreamResponse:
-        if request.path.endswith("/chat/completions"):
-            has = "priority" in await request.json()
-            asked.append(has)
-            if has:
-                message = "Using priority is disabled for this server. Please send a new request without a priority."
-                return web.json_response({"message": message}, status=status)
-        response: web.StreamResponse = await handler(request)
-        return response
-
-    app.middlewares.append(refusing)
+    app, asked = refusing_server(status)
 
     async def test() -> None:
         async with hinted("sglang", app) as served:
@@ -270,19 +275,7 @@ def test_relayed_chat_requests_have_priorities_too(server: str) -> None:
 
 @pytest.mark.parametrize("status", [400, 503])
 def test_a_relayed_request_is_sent_as_it_came_where_its_priority_is_refused(status: int) -> None:
-    app = create_app()
-    asked: list[bool] = []
-
-    @web.middleware
-    async def refusing(request: web.Request, handler: Any) -> web.StreamResponse:
-        if request.path.endswith("/chat/completions"):
-            asked.append("priority" in await request.json())
-            if asked[-1]:
-                return web.json_response({"message": "Using priority is disabled for this server."}, status=status)
-        response: web.StreamResponse = await handler(request)
-        return response
-
-    app.middlewares.append(refusing)
+    app, asked = refusing_server(status)
 
     async def test() -> None:
         async with hinted("sglang", app) as served:

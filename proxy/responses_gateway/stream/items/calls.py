@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from responses_gateway.stream.items.hosted import HostedItem
+from responses_gateway.stream.items.hosted import HostedItem, extra_members
 from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.stream.validity.malformed import contradicts_itself, hides_more
 from responses_gateway.stream.writer.interface import EventWriter, ItemStatus
@@ -161,8 +161,8 @@ class ActionCallItem:
             call.append(arguments)
             call.close(status, arguments, extra)
             return
-        wanted = {"extra_content": json.loads(extra)} if extra else {}
-        self._writer.write_item(f"{self._target.kind}_call", self._id, {"call_id": self._call_id, **action, **wanted}, status)
+        members = {"call_id": self._call_id, **action, **extra_members(extra)}
+        self._writer.write_item(f"{self._target.kind}_call", self._id, members, status)
 
 
 @dataclass(slots=True)

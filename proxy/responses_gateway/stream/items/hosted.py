@@ -105,8 +105,7 @@ class HostedItem:
         else:
             final = "failed" if outcome.failed else "completed"
         outcome = outcome or CallOutcome()
-        wanted = {"extra_content": json.loads(extra)} if extra else {}
-        members = {"status": final, **self._members(arguments, outcome), **wanted}
+        members = {"status": final, **self._members(arguments, outcome), **extra_members(extra)}
         self._writer.close_hosted(self._place, members, end=final, sources=outcome.sources, text=outcome.text)
 
     def _write(self, text: str) -> None:
@@ -163,9 +162,14 @@ class ApprovalRequestItem:
     def close(self, status: ItemStatus, arguments: str, extra: str = "") -> None:
         """Write the item if the call is whole."""
         if status == "completed":
-            wanted = {"extra_content": json.loads(extra)} if extra else {}
             place = {"name": self._target.name, "server_label": self._target.namespace or ""}
-            self._writer.write_item("mcp_approval_request", self._id, {"arguments": arguments, **place, **wanted})
+            members = {"arguments": arguments, **place, **extra_members(extra)}
+            self._writer.write_item("mcp_approval_request", self._id, members)
+
+
+def extra_members(extra: str) -> dict[str, Any]:
+    """Return the member of an item with what the server wants back with its call, given as JSON; none if there is nothing."""
+    return {"extra_content": json.loads(extra)} if extra else {}
 
 
 def new_hosted_item(

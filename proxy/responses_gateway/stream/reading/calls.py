@@ -529,7 +529,9 @@ def _name_of(entry: ToolCallDelta) -> str:
 
 def _arguments_of(entry: ToolCallDelta) -> str:
     arguments = None if entry.function is None else entry.function.arguments
-    return arguments or "" if arguments is None or type(arguments) is str else json_text(arguments)
+    if arguments is None:
+        return ""
+    return arguments if type(arguments) is str else json_text(arguments)
 
 
 def _function_of(entry: ToolCallDelta) -> FunctionDelta:
