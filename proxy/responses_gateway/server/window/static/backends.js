@@ -2,29 +2,20 @@
 
 import { ask } from "./api.js";
 import { byId, h, number, seconds, setText } from "./dom.js";
+import { Polling } from "./polling.js";
 
 const REFRESH = 2000;
 
-export class Backends {
+export class Backends extends Polling {
   constructor(state) {
+    super(REFRESH);
     this.state = state;
-    this.timer = null;
     this.backends = []; // as they were sent last
     this.controls = new Map(); // name -> its buttons and the result of its examination, which outlive the card
     byId("backend-filter").addEventListener("input", () => this.draw());
   }
 
-  show() {
-    if (this.timer === null) this.load();
-  }
-
-  hide() {
-    clearTimeout(this.timer);
-    this.timer = null;
-  }
-
-  async load() {
-    this.timer = setTimeout(() => this.load(), REFRESH);
+  async refresh() {
     try {
       this.backends = await ask("api/backends");
       const focused = document.activeElement;

@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { byId, clock, h, number, seconds, setText, svg } from "./dom.js";
+import { Polling } from "./polling.js";
 
 const REFRESH = 5000;
 const INTERVAL = 10;
@@ -29,26 +30,16 @@ const CHARTS = [
   ["Input tokens per second", ["input", (one) => per(one.input_tokens), rate]],
 ];
 
-export class Plots {
+export class Plots extends Polling {
   constructor() {
-    this.timer = null;
+    super(REFRESH);
     this.found = null;
     this.moment = null; // the beginning of the interval whose values are shown; null for the last one
     this.charts = CHARTS.map(([title, ...series]) => new Chart(title, series, this));
     byId("range").addEventListener("change", () => this.draw());
   }
 
-  show() {
-    if (this.timer === null) this.load();
-  }
-
-  hide() {
-    clearTimeout(this.timer);
-    this.timer = null;
-  }
-
-  async load() {
-    this.timer = setTimeout(() => this.load(), REFRESH);
+  async refresh() {
     try {
       this.found = await ask("api/plots");
       this.draw();

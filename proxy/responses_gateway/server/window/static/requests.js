@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { byId, clock, h, legible, number, seconds, setText } from "./dom.js";
+import { idBelow, showRows } from "./rows.js";
 import { Sorting } from "./sorting.js";
 import { faults, isKind, turnOf } from "./turns.js";
 
@@ -100,9 +101,7 @@ export class Requests {
 
   // Selects the next request (or the previous one), and returns its id.
   step(by) {
-    const ids = [...this.body.children].map((row) => row.dataset.id);
-    const at = ids.indexOf(this.selected);
-    const id = ids[at < 0 ? 0 : Math.max(0, Math.min(ids.length - 1, at + by))];
+    const id = idBelow(this.body, this.selected, by);
     this.focus(id);
     return id;
   }
@@ -138,27 +137,13 @@ export class Requests {
     const matching = [...this.all.values()].filter((summary) => isKind(summary, kind) && matches(summary, wanted) && (this.found?.has(summary.id) ?? true));
     matching.sort((a, b) => b.started - a.started || (a.id < b.id ? 1 : -1));
     const shown = this.sorting.sorted(matching);
-    const ids = new Set(shown.map((summary) => summary.id));
-    for (const [id, row] of this.rows) {
-      if (!ids.has(id)) {
-        row.row.remove();
-        this.rows.delete(id);
-      }
-    }
-    let previous = null;
-    for (const summary of shown) {
-      const row = this.rows.get(summary.id) ?? this.add(summary);
-      if (row.summary !== summary) update(row, summary);
-      const next = previous === null ? this.body.firstChild : previous.nextSibling;
-      if (next !== row.row) this.body.insertBefore(row.row, next);
-      previous = row.row;
-    }
+    showRows(this.body, this.rows, shown, (summary) => this.newRow(summary), update);
     byId("empty").hidden = this.all.size > 0;
     setText(byId("unmatched"), `No request matches the ${this.found ? "search" : "filter"}.`);
     byId("unmatched").hidden = this.all.size === 0 || shown.length > 0;
   }
 
-  add(summary) {
+  newRow(summary) {
     const link = h("a", { href: `#/requests/${summary.id}` });
     const cells = Array.from({ length: 14 }, (_, at) => h("td", at >= 5 && at <= 9 ? { class: "number" } : {}));
     cells[0].append(link);
@@ -167,9 +152,7 @@ export class Requests {
     cells[11].append(h("div", { class: "items" }));
     cells[13].append(h("a"));
     const row = h("tr", { "data-id": summary.id, "aria-selected": String(summary.id === this.selected) }, cells);
-    const made = { row, link, cells, summary: null };
-    this.rows.set(summary.id, made);
-    return made;
+    return { row, link, cells, value: null };
   }
 }
 
@@ -213,7 +196,7 @@ export function itemChips(items) {
 }
 
 function update(row, summary) {
-  row.summary = summary;
+  row.value = summary;
   const { cells } = row;
   setText(row.link, clock(summary.started));
   const state = cells[1].firstChild;

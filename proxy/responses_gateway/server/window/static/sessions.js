@@ -2,6 +2,8 @@
 
 import { ask } from "./api.js";
 import { byId, clock, h, legible, number, seconds, setText, svg } from "./dom.js";
+import { Polling } from "./polling.js";
+import { idBelow, showRows } from "./rows.js";
 import { Sorting } from "./sorting.js";
 
 const REFRESH = 2000;
@@ -12,10 +14,10 @@ const WIDTH = 1000;
 // The parts of a request's time, in their order, each with the class that colours it.
 const PARTS = [["tools", "call"], ["waiting", "other"], ["prefill", "reasoning"], ["generation", "message"]];
 
-export class Sessions {
+export class Sessions extends Polling {
   constructor(open) {
+    super(REFRESH);
     this.open = open;
-    this.timer = null;
     this.id = null;
     this.opened = null; // the session whose tree is shown, as it was sent last
     this.all = new Map(); // id -> row as it was sent
@@ -29,15 +31,6 @@ export class Sessions {
       const row = event.target.closest("tr");
       if (row) this.open(row.dataset.id);
     });
-  }
-
-  show() {
-    if (this.timer === null) this.load();
-  }
-
-  hide() {
-    clearTimeout(this.timer);
-    this.timer = null;
   }
 
   // Opens the tree of a session; null closes it, and gives the focus back to its row.
@@ -61,15 +54,12 @@ export class Sessions {
 
   // Gives the focus to the next row (or the previous one), and returns its id.
   step(by) {
-    const ids = [...this.body.children].map((row) => row.dataset.id);
-    const at = ids.indexOf(document.activeElement.closest?.("tr")?.dataset.id ?? this.id);
-    const id = ids[at < 0 ? 0 : Math.max(0, Math.min(ids.length - 1, at + by))];
+    const id = idBelow(this.body, document.activeElement.closest?.("tr")?.dataset.id ?? this.id, by);
     this.rows.get(id)?.link.focus();
     return id;
   }
 
-  async load() {
-    this.timer = setTimeout(() => this.load(), REFRESH);
+  async refresh() {
     try {
       const found = await ask(`api/sessions?since=${this.since}`);
       const fresh = new Set(found.data.map((session) => session.id));
@@ -91,35 +81,19 @@ export class Sessions {
     for (const session of sorted.splice(KEPT)) this.all.delete(session.id);
     const wanted = byId("session-filter").value.trim().toLowerCase();
     const shown = this.sorting.sorted(sorted.filter((session) => matches(session, wanted)));
-    const ids = new Set(shown.map((session) => session.id));
     const running = sorted.filter((session) => session.running).length;
     setText(byId("session-totals"), `${number(running)} running, ${number(sorted.length)} in all`);
-    for (const [id, row] of this.rows) {
-      if (!ids.has(id)) {
-        row.row.remove();
-        this.rows.delete(id);
-      }
-    }
-    let previous = null;
-    for (const session of shown) {
-      const row = this.rows.get(session.id) ?? this.add(session);
-      if (row.session !== session) update(row, session);
-      const next = previous === null ? this.body.firstChild : previous.nextSibling;
-      if (next !== row.row) this.body.insertBefore(row.row, next);
-      previous = row.row;
-    }
+    showRows(this.body, this.rows, shown, (session) => this.newRow(session), update);
     byId("no-sessions").hidden = sorted.length > 0;
   }
 
-  add(session) {
+  newRow(session) {
     const link = h("a", { href: `#/sessions/${session.id}` });
     const cells = Array.from({ length: 13 }, (_, at) => h("td", at >= 4 ? { class: "number" } : {}));
     cells[0].append(link);
     cells[1].append(h("span", { class: "state" }));
     const row = h("tr", { "data-id": session.id, "aria-selected": String(session.id === this.id) }, cells);
-    const made = { row, link, cells, session: null };
-    this.rows.set(session.id, made);
-    return made;
+    return { row, link, cells, value: null };
   }
 
   async loadTree() {
@@ -160,7 +134,7 @@ export class Sessions {
 }
 
 function update(row, session) {
-  row.session = session;
+  row.value = session;
   const { cells } = row;
   setText(row.link, clock(session.last));
   const state = cells[1].firstChild;
