@@ -64,6 +64,15 @@ REFUSALS = {
     "nim": "Validation: Unsupported parameter(s): `FIELD`",
     "chinese": '{"error":{"code":"1210","message":"参数FIELD不支持"}}',
     "set": '{"error":{"message":"FIELD must not be set for this model"}}',
+    "zod, flat": '{"formErrors":["Unrecognized key(s) in object: \'FIELD\'"],"fieldErrors":{}}',
+    "protobuf": 'Message type "x.Request" has no field named "FIELD" at "Request".',
+    "newtonsoft": "Could not find member 'FIELD' on object of type 'Request'. Path 'FIELD', line 1, position 20.",
+    "class-validator": '{"statusCode":400,"message":["property FIELD should not exist"],"error":"Bad Request"}',
+    "laravel": '{"errors":{"FIELD":["The FIELD field is prohibited."]}}',
+    "rails": "found unpermitted parameter: :FIELD",
+    "superstruct": "At path: FIELD -- Expected a value of type `never`, but received: `false`",
+    "azure ai": "Extra parameters ['FIELD'] are disallowed",
+    "short": "this server doesn't support FIELD",
     "json schema": '{"error":{"message":"Additional properties are not allowed (\'FIELD\' was unexpected)"}}',
 }  # fmt: skip
 
@@ -108,6 +117,16 @@ def test_other_refusals_are_not_about_these_fields(message: str) -> None:
         '{"error":"json: unknown field \\u0022reasoning\\u0022"}',
         '{"error":{"message":"Extra fields not permitted: reasoning"}}',
         "assistant.reasoning is not supported by this model",
+        "unknown field body > messages > 1 > reasoning",
+        "messages[*].reasoning: Extra inputs are not permitted",
+        "messages:1:reasoning is not allowed",
+        "messages.1: Additional property reasoning is not allowed",
+        "#/messages/1: extraneous key [reasoning] is not permitted",
+        "reasoning: Unknown field in message",
+        "unknown field reasoning at messages[1]",
+        "messages with role assistant must not contain 'reasoning'",
+        '{"message":["messages.1.property reasoning should not exist"]}',
+        "1 validation error for Message\nreasoning\n  extra fields not permitted (type=value_error.extra)",
     ],
 )
 def test_a_field_of_messages_is_named_in_many_ways(refusal: str) -> None:
@@ -124,6 +143,8 @@ def test_a_field_of_messages_is_named_in_many_ways(refusal: str) -> None:
         "Unsupported value of delta.reasoning",
         "tools.0.function.stream_options: Extra inputs are not permitted",
         "unknown reasoning-effort or x_reasoning_effort",
+        "reasoning.effort is not supported",
+        '{"detail":[{"type":"extra_forbidden","loc":["body","tools",0,"function","stream_options"],"msg":"Extra inputs"}]}',
         "max_completion_tokens is too large: 99999. This model supports at most 4096 completion tokens",
         "Invalid value for max_completion_tokens: must be at least 1",  # under another name the limit might be ignored
     ],
@@ -146,6 +167,36 @@ def test_other_words_refuse_no_field(refusal: str) -> None:
 )
 def test_a_value_of_the_gateways_own_may_be_refused_too(refusal: str, field: str) -> None:
     assert refused_fields(refusal) == {field: ""}
+
+
+@pytest.mark.parametrize(
+    ("refusal", "field"),
+    [
+        ("Invalid value for 'parallel_tool_calls': 'parallel_tool_calls' is only allowed with 'tools'.", "parallel_tool_calls"),
+        ("This model does not support parallel tool calls", "parallel_tool_calls"),
+        ("Got priority 3 but Priority scheduling is not enabled.", "priority"),
+        ("reasoning effort 'none' is not supported", "reasoning_effort"),
+        ('reasoning.effort: Invalid option: expected one of "low"|"high"', "reasoning_effort"),
+    ],
+)
+def test_a_name_may_be_used_like_any_other_word(refusal: str, field: str) -> None:
+    words: AddedFields = {**OWN, "priority": AddedField(word=True), "reasoning_effort": AddedField(word=True)}
+    assert refused_fields(refusal, {**FULL, "priority": 3}, words) == {field: ""}
+
+
+@pytest.mark.parametrize(
+    ("refusal", "always"),
+    [
+        ("Reasoning is mandatory for this endpoint and cannot be disabled.", True),
+        ("Budget 0 is invalid. This model only works in thinking mode.", True),
+        ("Thinking can't be turned off for this model", True),
+        ("This model does not support disabling reasoning.", True),
+        ("thinking is enabled but reasoning_content is missing in assistant tool call message at index 2", False),
+    ],
+)
+def test_a_model_that_always_thinks_is_not_kept_from_it(refusal: str, always: bool) -> None:
+    switches: AddedFields = dict.fromkeys(("reasoning_effort", "chat_template_kwargs"), AddedField(switch=True))
+    assert refused_fields(refusal, FULL, switches) == (dict.fromkeys(switches, "") if always else {})
 
 
 def test_of_two_names_the_one_that_is_refused_is_changed() -> None:

@@ -239,6 +239,8 @@ def test_a_body_that_says_nothing(body: bytes) -> None:
         ("reasoning_effort: no", "reasoning_effort", ("reasoning.effort: no", "reasoning.effort")),
         ("too high", "temperature", ("too high", "temperature")),
         ("bad tool", "body.tools.0.function", ("bad tool", "tools.0.function")),
+        ("Unknown: tools[0].function.strict", "tools[0].function.strict", ("Unknown: tools[0].strict", "tools[0].strict")),
+        ("'response_format.json_schema.strict'?", None, ("'text.format.strict'?", None)),
         ("bad json", "body.16", ("bad json", None)),
         ("my_max_tokens and max_tokens_total", "stop", ("my_max_tokens and max_tokens_total", "stop")),
         ("no words", "body", ("no words", None)),

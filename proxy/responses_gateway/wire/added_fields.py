@@ -14,12 +14,14 @@ import msgspec
 class AddedField(NamedTuple):
     """A field that no client has sent under this name. `instead`: the name under which a server may know the same. `needed`: it
     has what the client asked for, so that it is never left out. `value`: it is the gateway's own with this value alone. `word`:
-    a refusal may use its name like any other word; nothing is lost where that was not meant."""
+    a refusal may use its name like any other word; nothing is lost where that was not meant. `switch`: it keeps the model from
+    thinking, which not all models can."""
 
     instead: str = ""
     needed: bool = False
     value: Any = msgspec.UNSET
     word: bool = False
+    switch: bool = False
 
 
 # By path.
@@ -32,7 +34,7 @@ UNSEEN_FIELDS: AddedFields = MappingProxyType({
     "skip_special_tokens": AddedField(value=False),
     "spaces_between_special_tokens": AddedField(value=False),
     "tool_choice": AddedField(value="auto"),
-    "parallel_tool_calls": AddedField(value=True),
+    "parallel_tool_calls": AddedField(value=True, word=True),
 })  # fmt: skip
 # What every request has from the gateway, as far as it has it at all: the name of the limit is not the client's either, and
 # the reasoning of earlier turns has as many places as there are servers.

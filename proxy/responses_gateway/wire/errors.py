@@ -66,6 +66,8 @@ _CLIENT_NAMES = {
     "messages": "input",
     "logprobs": "include",
 }
+# What the API of the client does not nest: the declaration of a function, and a schema.
+_NESTING = re.compile(r"\b(tools(?:\[\d+\]|\.\d+))\.function(?=\.)|\b(response_format)\.json_schema(?=\.)")
 # Those that are no words of English, so that they mean the field wherever they stand.
 _FIELD_NAMES = re.compile(r"\b(?:max_(?:completion_|new_)?tokens|response_format|reasoning_effort)\b")
 
@@ -156,7 +158,7 @@ def in_client_terms(error: ApiError) -> ApiError:
     if not error.quoted:
         return error
     translated = error.copy()
-    translated.message = _FIELD_NAMES.sub(lambda found: _CLIENT_NAMES[found[0]], error.message)
+    translated.message = _FIELD_NAMES.sub(lambda found: _CLIENT_NAMES[found[0]], _NESTING.sub(r"\1\2", error.message))
     if error.param is not None:
         translated.param = _client_param(error.param)
     return translated
@@ -164,16 +166,14 @@ def in_client_terms(error: ApiError) -> ApiError:
 
 def _client_param(param: str) -> str | None:
     """Return the path of the client's parameter for a path in the chat request; None for a position in the body's text."""
-    param = param.removeprefix("body.")
+    param = _NESTING.sub(r"\1\2", param.removeprefix("body."))
     if param == "body" or param.isdigit():
         return None
     name = re.split(r"[.\[]", param, maxsplit=1)[0]
     client_name = _CLIENT_NAMES.get(name)
     if client_name is None:
         return param
-    if name != "response_format":
-        return client_name
-    return client_name + param[len(name) :].replace(".json_schema", "", 1)
+    return client_name + param[len(name) :] if name == "response_format" else client_name
 
 
 def is_dead_engine(error: Any) -> bool:

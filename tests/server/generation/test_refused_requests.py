@@ -103,6 +103,42 @@ def test_a_switch_that_no_client_asked_for_is_given_up(words: str, status: int, 
 
 
 @pytest.mark.parametrize("streamed", [True, False])
+def test_a_model_that_always_thinks_answers_a_request_that_asks_for_no_thoughts(streamed: bool) -> None:
+    refusal = {"error": {"message": "Reasoning is mandatory for this endpoint and cannot be disabled.", "code": 400}}
+
+    async def test() -> None:
+        rules = [refusing(name, {"status": 400, "json": refusal}) for name in ("reasoning_effort", "chat_template_kwargs")]
+        async with served_by(rules) as (served, (server,)):
+            for _ in range(2):
+                outcome = await say(served, "messages", streamed=streamed)
+                assert outcome.known["status"] == "completed"
+                assert "parameter:thinking" in outcome.known["losses"]
+            assert len(server.requests) == 3
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (503, "Using priority is disabled for this server. Please send a new request without a priority."),
+        (400, "Got priority 3 but Priority scheduling is not enabled."),
+    ],
+)
+def test_a_priority_that_stands_for_a_tier_is_given_up(status: int, message: str) -> None:
+    async def test() -> None:
+        rules = [refusing("priority", {"status": status, "json": {"error": {"message": message}}})]
+        async with served_by(rules, service_tier_priorities={"priority": 3}) as (served, (server,)):
+            for _ in range(2):
+                outcome = await say(served, "responses", service_tier="priority")
+                assert outcome.known["status"] == "completed"
+                assert "parameter:service_tier" in outcome.known["losses"]
+            assert len(server.requests) == 3
+
+    run(test())
+
+
+@pytest.mark.parametrize("streamed", [True, False])
 def test_earlier_reasoning_is_sent_under_the_name_that_the_server_knows(streamed: bool) -> None:
     async def test() -> None:
         rules = [refusing("messages[].reasoning", unknown("messages[$i].reasoning"))]

@@ -151,7 +151,7 @@ class Backend:
             chat = await self._send_chat(body, headers)
         else:
             chat = await self._send_changed(changed(body, changes, added), headers)
-        refusals = REFUSALS if added is ALWAYS_ADDED or "session_id" not in added else REFUSALS_OF_HINTS
+        refusals = REFUSALS if added is ALWAYS_ADDED or "priority" not in added else REFUSALS_OF_HINTS
         return chat if chat.status not in refusals else await self._without_refused(chat, body, headers, model, added)
 
     async def open_completion(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:

@@ -69,6 +69,8 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
         reasons = {read.refuses(path, name) for name in (former or leaf, *_members(fields, path))}
         if field.word:
             reasons.add(read.mentions(leaf))
+        if field.switch and read.wants_thoughts:
+            reasons.add("name")
         renames = field.instead and former is None and "name" in reasons
         if renames and not _holds(fields, f"{above}{dot}{field.instead}"):
             following[path] = field.instead

@@ -22,20 +22,31 @@ _PATH = 160
 # Words that refuse a name: transformers ("Unexpected fields in the request: {…}"), pydantic ("Extra inputs are not permitted",
 # with the place), OpenAI ("Unknown parameter", "Unrecognized request argument"), serde ("unknown field"), Google ("Cannot find
 # field"), Groq ("property … is unsupported"), LiteLLM ("does not support parameters"), JSON schema ("Additional properties are
-# not allowed"), Python ("got an unexpected keyword argument"), OpenRouter ("No endpoints found that support …").
+# not allowed"), Python ("got an unexpected keyword argument"), OpenRouter ("No endpoints found that support …"), protobuf ("has
+# no field named"), Rails ("Unpermitted parameter"), Laravel ("is prohibited"), superstruct ("a value of type `never`").
 _OF_NAMES = re.compile(
-    r"unexpected|unknown|unrecogni[sz]ed|unsupported|forbidden|extraneous|extra[ _](?:input|field|forbidden)|cannot find|"
-    r"additional propert|deprecated|no longer|"
-    r"\bnot (?:be |an? )?(?:currently |yet )?(?:permitted|allowed|support|accept|recogni[sz]ed|known\b|exist|implemented)|"
+    r"\bun(?:expected|known|recogni[sz]ed|supported|permitted|specified|defined|available|implemented)|forbidden|extraneous|"
+    r"prohibited|disallowed|deprecated|no longer|additional propert|type `?never\b|"
+    r"\bextra[ _](?:input|field|forbidden|param|arg|key|propert|attribute)|(?:\bcan|could)(?: ?not|n't) find|"
+    r"(?:\bnot|n't) (?:be |an? )?(?:currently |yet )?(?:permitted|allowed|support|accept|recogni[sz]e|known\b|exist|"
+    r"implemented|expected|defined|available|contain|part of)|"
     r"\b(?:must|should|may|can|could)(?: ?not|n't) be (?:set|used|present|specified|provided|given|mapped|combined)|"
-    r"\bno such (?:field|parameter|argument|property)|\bno \w+ (?:\w+ )?that supports?\b|"
-    r"\b(?:not a |in)valid (?:field|parameter|argument|property|key)\b|不支持|未知|不允许|不存在",
+    r"\b(?:no such|has no|have no) (?:field|parameter|argument|property|key|attribute)|\bno \w+ (?:\w+ )?that supports?\b|"
+    r"\b(?:not a |in)valid (?:field|parameter|argument|property|key)\b|\billegal (?:field|parameter|argument|property|key)\b|"
+    r"不支持|未知|不允许|不存在",
     re.IGNORECASE,
 )
 # Words that refuse a value, or a field beside others.
 _OF_VALUES = re.compile(
     r"invalid|\bnot\b|n't\b|\bcannot\b|\bmust\b|\bshould\b|\brequires?\b|\bonly\b|\bone of\b|out of range|incompatible|"
-    r"\bconflict|\bdisabled\b|\bwrong\b|无效|非法",
+    r"\bconflict|\bdisabled\b|\bwrong\b|\bremove\b|\bwithout\b|无效|非法",
+    re.IGNORECASE,
+)
+# A model that cannot be kept from thinking. OpenRouter: "Reasoning is mandatory for this endpoint and cannot be disabled.";
+# Google: "Budget 0 is invalid. This model only works in thinking mode."
+_THINKS_ALWAYS = re.compile(
+    r"\b(?:thinking|reasoning)\b[^.\n]{0,60}(?:\bmandatory|(?:not|n't) be (?:disabled|turned off)|\bmust be (?:enabled|on)\b)|"
+    r"\bonly (?:\w+ ){0,2}(?:thinking|reasoning) mode|(?:not|n't) (?:support |allow )?disabl\w+ (?:thinking|reasoning)\b",
     re.IGNORECASE,
 )
 # What a server would take instead is not what it refuses: serde's "expected one of …", lists of supported parameters, "use …
@@ -51,13 +62,26 @@ _SUGGESTIONS = re.compile(
 # The escapes of JSON. The last one takes those of JSON within JSON, however deep.
 _ESCAPES = (("\\u0027", "'"), ("\\u0022", '"'), ("\\u0060", "`"), ("\\n", " "), ("\\r", " "), ("\\t", " "), ("\\", ""))
 _QUOTES = "'\"`"
-_TOKENS = re.compile(r"[\w$]+|[^\w$]+")
-# What joins the steps of a path, quotes aside: `messages.1.reasoning`, `messages[1].reasoning`, `/messages/1/reasoning`.
+_OPENING = "'\"`[({"
+_CLOSING = "'\"`])}"
+_TOKENS = re.compile(r"[\w$*]+|[^\w$*]+")
+# What joins the steps of a path, quotes aside: `messages.1.reasoning`, `messages[*].reasoning`, `/messages/1/reasoning`.
 _JOINTS = frozenset({".", "/", "[", "]", "].", "][", ".["})
+# The same where there are no quotes, since in JSON a value stands behind a colon.
+_BARE_JOINTS = frozenset({":", "::"})
 # The same, and what joins the names of a list: `["messages", 1, "reasoning"]`, `messages -> 1 -> reasoning`.
-_WIDE_JOINTS = frozenset({"->", ","})
+_WIDE_JOINTS = frozenset({"->", ">", "»", ","})
+# What stands before and behind a word that is a name, though it may be plain English.
+_BEFORE_NAME = re.compile(
+    r"(?:\b(?:fields?|param(?:eter)?s?|arguments?|propert(?:y|ies)|attributes?|keys?|inputs?):? |(?:^|: |\n))$", re.IGNORECASE
+)
+_BEHIND_NAME = re.compile(r" (?:field|param|argument|property|attribute|key)\b| (?:at|in) \W?messages?\b", re.IGNORECASE)
+_PHRASE_END = re.compile(r"""$|["',:\]})\n]|\.(?!\w)""")
 # Steps that lead to the request itself.
-_REQUEST = frozenset({"body", "request", "json", "payload", "data", "params", "parameters", "parameter", "extra_body", "$"})
+_REQUEST = frozenset({
+    "body", "request", "json", "payload", "data", "params", "parameters", "parameter", "property", "extra_body", "obj", "input",
+    "$", "*",
+})  # fmt: skip
 # Where what the model said is among the messages.
 _SPEAKER = "assistant"
 
@@ -80,9 +104,14 @@ class RefusedRequest(NamedTuple):
                 why = "value"
         return why
 
+    @property
+    def wants_thoughts(self) -> bool:
+        """Whether the model cannot be kept from thinking."""
+        return _THINKS_ALWAYS.search(self.text) is not None
+
     def mentions(self, name: str) -> Why | None:
         """Tell whether the name stands near a word that refuses, however it is written."""
-        for found in re.finditer(rf"\b{re.escape(name)}\b", self.text, re.IGNORECASE):
+        for found in re.finditer(rf"\b{name.replace('_', '[_ .]')}\b", self.text, re.IGNORECASE):
             if _near(self.of_names, found.start()) or _near(self.of_values, found.start()):
                 return "name"
         return None
@@ -139,12 +168,15 @@ def _joins_word(character: str) -> bool:
 
 
 def _is_marked(text: str, start: int, end: int) -> bool:
-    """Tell whether a word that may be plain English is marked as a name: by quotes, or by its place at the end of a phrase."""
-    before = text[start - 1 : start]
-    behind = text[end : end + 1]
-    if before and before in _QUOTES and behind == before:
+    """Tell whether a word that may be plain English is marked as a name: by quotes or brackets, or by the words around it."""
+    before = text[max(0, start - 12) : start]
+    behind = text[end : end + 12]
+    if before[-1:] in _OPENING and behind[:1] in _CLOSING and before and behind:
         return True
-    return text[max(0, start - 2) : start] == ": " and (not behind or behind in "\"'.,]})")
+    if _BEHIND_NAME.match(behind):
+        return True
+    found = _BEFORE_NAME.search(before)
+    return found is not None and (found[0].strip(": \n") != "" or _PHRASE_END.match(behind) is not None)
 
 
 def _steps_before(text: str, start: int) -> tuple[list[str], bool]:
@@ -155,10 +187,10 @@ def _steps_before(text: str, start: int) -> tuple[list[str], bool]:
     while len(tokens) > 1:
         joint = tokens.pop()
         plain = joint.translate(_WITHOUT_QUOTES)
-        if plain.strip() not in _WIDE_JOINTS and plain not in _JOINTS:
+        if plain.strip() not in _WIDE_JOINTS and plain not in _JOINTS and joint not in _BARE_JOINTS:
             break
-        listed = listed and plain.strip() == ","
         steps.append(tokens.pop())
+        listed = listed and plain.strip() == "," and not steps[-1].isdecimal()
     return steps, listed
 
 

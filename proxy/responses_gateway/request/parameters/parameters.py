@@ -49,9 +49,12 @@ _UNSUPPORTED = "'{}' is not supported by this gateway configuration."
 _INCLUDED = {kind.item.include: kind.name for kind in HOSTED.values() if kind.item.on_request}
 # Variables of the chat template.
 _VARIABLES = "chat_template_kwargs"
-# The fields of a limit that no client has asked for, and of others of the gateway's own.
+# Fields that no client has asked for: a limit, a format's strictness, a priority, and what keeps a model from thinking.
 _OWN_LIMITS = {"max_completion_tokens": AddedField("max_tokens"), "max_tokens": AddedField("max_completion_tokens")}
 _OWN = AddedField()
+_OWN_PRIORITY = AddedField(word=True)
+_OWN_EFFORT = AddedField(word=True, switch=True)
+_OWN_SWITCH = AddedField(switch=True)
 # The parameters that `refuse_unsupported` looks at.
 CHECKED = frozenset({"background_options", "moderation", "multi_agent", "prompt_cache_options"})
 
@@ -115,18 +118,18 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
 
 def added_fields(body: Object, request: ResponsesRequest, policy: Policy) -> AddedFields:
     """Return the fields of the chat request for a request that are the gateway's own."""
-    more = dict.fromkeys(policy.own_fields, _OWN)
+    more = {path: _OWN_EFFORT if path == "reasoning_effort" else _OWN for path in policy.own_fields}
     if request.max_output_tokens is None and policy.default_max_output_tokens is not None:
         more.update(_OWN_LIMITS)
     given = request.model_extra or {}
     variables = given.get(_VARIABLES)
     own = policy.template_variables
     if _VARIABLES in body and not variables and not own:
-        more[_VARIABLES] = _OWN
+        more[_VARIABLES] = _OWN_SWITCH
     elif _VARIABLES in body and isinstance(variables, dict | None) and "enable_thinking" not in {**own, **(variables or {})}:
-        more[f"{_VARIABLES}.enable_thinking"] = _OWN
+        more[f"{_VARIABLES}.enable_thinking"] = _OWN_SWITCH
     if "priority" in body and given.get("priority") is None:
-        more["priority"] = _OWN
+        more["priority"] = _OWN_PRIORITY
     return {**ALWAYS_ADDED, **more} if more else ALWAYS_ADDED
 
 
