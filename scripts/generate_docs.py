@@ -41,7 +41,7 @@ PARSERS = ROOT / "docs" / "parsers.md"
 BEGIN = "<!-- names: written by `make docs` from proxy/responses_gateway/parsers/families/ -->"
 END = "<!-- /names -->"
 OBSERVABILITY = ROOT / "docs" / "observability.md"
-METRICS_BEGIN = "<!-- metrics: written by `make docs` from what the rooms define -->"
+METRICS_BEGIN = "<!-- metrics: written by `make docs` from the metrics in the code -->"
 METRICS_END = "<!-- /metrics -->"
 CHECKING = ROOT / "docs" / "checking.md"
 MESSAGE_RULES_BEGIN = "<!-- message rules: written by `make docs` from proxy/responses_gateway/conformance/levels.py -->"
@@ -67,15 +67,17 @@ INTRODUCTION = f"""\
 
 # Configuration
 
-Every setting can be given in three ways. If several give the same setting, the first in this list takes precedence:
+This page lists every setting of `responses-gateway serve`. A setting can be given in three ways; if several give the same
+one, the first in this list takes precedence:
 
 1. a flag: `responses-gateway serve {flag("port")} 9001`;
 2. an environment variable: `{variable("port")}=9001`;
 3. a key of a YAML file named by `--config FILE` or `{CONFIG_VARIABLE}`: `port: 9001`.
 
 The names correspond: `idle_timeout` in the file is `{flag("idle_timeout")}` and
-`{variable("idle_timeout")}`. A boolean has two flags, `{flag("relay")}` and `--no-relay`. A list is a repeated
-flag, a YAML list, or a variable with commas or in JSON. An empty variable counts as absent. Times are in seconds.
+`{variable("idle_timeout")}`. A boolean has two flags, `{flag("relay")}` and `--no-relay`. A list is given
+as a repeated flag, a YAML list, or a variable with commas or in JSON. A mapping has no flag. An empty variable counts as
+absent. Times are in seconds.
 
 Unknown names are errors in all three places. `responses-gateway serve --print-config` prints the settings in effect as a
 YAML file, without secrets.
@@ -85,7 +87,7 @@ backend: http://gpu-server:8000
 host: 0.0.0.0
 log_format: json
 idle_timeout: 600
-models:                      # a mapping has no flag; in a variable it is JSON
+models:                      # a mapping; in a variable it is JSON
   "qwen3-coder*":
     tool_call_parser: qwen3_coder
   "qwen3*":

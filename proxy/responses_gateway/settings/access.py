@@ -39,16 +39,16 @@ class AccessSettings(Section):
     title = "Access"
 
     api_keys: ApiKeys = Field(default={})
-    """Keys that clients must send, by name, each with the `hash` that `responses-gateway key new` prints and optionally its own
-    limits. The variable also accepts `alice=KEY,bob=KEY`. Without keys, everybody may use the gateway. With the `admin_key`
+    """Keys that clients must send, by name, each with the `hash` that `responses-gateway key new` prints, and optionally with
+    limits. The variable also accepts `alice=KEY,bob=KEY`. Without keys, everybody may use the gateway. With an `admin_key`,
     more can be made while the gateway runs. See [docs/security.md](security.md)."""
     teams: Teams = Field(default={})
     """Teams by name, to which keys belong (`team` of a key), with the limits, quotas and models of all members together: the
     same fields as those of a key. The stricter of key and team counts."""
     tokens_per_day: int = Field(default=0, ge=0)
-    """Maximum tokens per day (UTC), input and output together, for each key without its own `tokens_per_day`: a quota.
-    The response that exceeds it completes, the next request gets 429 `insufficient_quota`. Counted in Redis (`events`) or else
-    in the store, by all replicas together. 0 for no quota."""
+    """Maximum tokens per day (UTC), input and output together, for each key without its own `tokens_per_day`. A response that
+    exceeds this quota is completed; the next request gets 429 `insufficient_quota`. Counted in Redis (`events`) or else in the
+    store, by all replicas together. 0 for no quota."""
     tokens_per_month: int = Field(default=0, ge=0)
     """The same for each month (UTC)."""
     requests_per_minute: int = Field(default=0, ge=0)
@@ -64,11 +64,11 @@ class AccessSettings(Section):
     default."""
     allowed_hosts: _Hosts = Field(default=[])
     """Names by which clients may address the gateway (the header `Host`), such as `llm.example.com`; `*.example.com` for all
-    names below, `*` for any. By default other names than those of machines and addresses are refused for requests without keys
-    over a loopback connection. See [docs/security.md](security.md#requests-from-web-pages)."""
+    subdomains, `*` for any name. By default, a gateway without keys accepts on loopback connections only IP addresses, names
+    without a dot, and names below `.localhost` and `.internal`. See [docs/security.md](security.md#requests-from-web-pages)."""
     forwarded_by: _Proxies = Field(default=[])
-    """Addresses and networks of the reverse proxies whose `X-Forwarded-For` is trusted: limits and logs use the address that
-    they name, instead of the proxy's own. See [docs/security.md](security.md#limits)."""
+    """Addresses and networks of the reverse proxies whose `X-Forwarded-For` is trusted: limits and logs use the address in that
+    header instead of the proxy's. See [docs/security.md](security.md#limits)."""
     relay: bool = True
     """Forward other paths below `/v1/`, `/tokenize` and `/detokenize` to the backend unchanged. If disabled, they return
     404."""
@@ -78,7 +78,7 @@ class AccessSettings(Section):
     pdf_inputs: Literal["text", "pass"] = "text"
     """PDFs are sent as their `text` (extra `pdf`), or as files (`pass`), which few servers read."""
     body_timeout: Seconds = Field(default=120, ge=0)
-    """Maximum time, in seconds, for a client to send the body of a request. 0 for no limit."""
+    """Maximum time for a client to send the body of a request. 0 for no limit."""
 
 
 # The settings of limits, which each key and team can have of its own.

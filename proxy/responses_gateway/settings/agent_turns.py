@@ -14,10 +14,10 @@ class AgentTurnSettings(Section):
     optional = True
 
     continue_early_ends: Annotated[Literal["off", "certain", "all"], OFF] = "off"
-    """Ask a model to go on, within the same response, if its answer ended before its work did: `certain` if nothing else can
-    be meant (only a thought after a tool's output, no answer, a broken call), `all` also if its text announces a step.
-    Recommended for open models with Codex and Claude Code: `certain`. See [docs/agents.md](agents.md#early-ends)."""
+    """Ask a model to go on, within the same response, if its answer ended before its work did: `certain` only if that is beyond
+    doubt (only a thought after a tool's output, no answer, a broken call), `all` also if its text announces a step. Recommended
+    for open models with Codex and Claude Code: `certain`. See [docs/agents.md](agents.md#early-ends)."""
     repetition_notice: bool = False
     """Tell a model after a tool's output that it has made the same call five times, with the same output."""
     end_text_loops: bool = False
-    """End an answer that repeats one piece of text endlessly, as incomplete."""
+    """End an answer that repeats the same text endlessly. It is then incomplete."""

@@ -165,9 +165,10 @@ class BackendSettings(Section):
     """URL of a Chat Completions server, with or without `/v1`. Can be repeated: a request goes to a backend that serves its
     model. See [docs/backends.md](backends.md)."""
     backends: dict[str, BackendDetails] = Field(default={})
-    """Backends by name, with details: `url`, `api_key`, `models` (patterns of the models it serves), `aliases` (client's model
-    name to backend's), `max_concurrency`, `weight`, `continue_answers`, `forward_authorization`, `router` (many servers behind
-    one URL; `auto`: if it looks like one), `session_hints` (`vllm`, `sglang` or `dynamo`: the hints it gets about sessions)."""
+    """Backends by name, with details: `url`, `api_key`, `models` (patterns of the models that it serves), `aliases` (a client's
+    name of a model to the backend's), `max_concurrency`, `weight`, `continue_answers`, `forward_authorization`, `router` (many
+    servers behind one URL; `auto`: if it looks like one), `session_hints` (`vllm`, `sglang` or `dynamo`: the hints it gets
+    about sessions)."""
     backend_headers: dict[str, str] = Field(default={})
     """Headers of requests for an answer, by name, with placeholders: `{conversation}`, `{key}`, `{team}`, `{service_tier}`,
     `{model}`. A header whose placeholder has no value is left out. See [docs/backends.md](backends.md#routers)."""
@@ -182,7 +183,7 @@ class BackendSettings(Section):
     queue_size: int = Field(default=100, ge=0)
     """Maximum requests that wait for the same backends; further ones are answered with 429. Divided among the workers."""
     queue_timeout: Seconds = Field(default=30, gt=0)
-    """Maximum time that a request waits; then it is answered with 503."""
+    """Maximum time that a request waits; after that it is answered with 503."""
     retries: int = Field(default=2, ge=0)
     """How many times a request is sent to another backend if it fails before the client has received any output."""
     continue_answers: Continuations = "auto"
@@ -192,8 +193,8 @@ class BackendSettings(Section):
     health_interval: Seconds = Field(default=10, gt=0)
     """Interval of the checks of health and models, if there are several backends."""
     load_interval: Seconds = Field(default=0, ge=0)
-    """How often each of several vLLM servers is asked in its metrics how many requests it has, running and waiting, so that
-    gateways in front of the same servers do not all choose the same one; 0: never."""
+    """How often several vLLM servers are asked for their running and waiting requests (in their metrics), so that gateways in
+    front of the same servers do not all choose the same one; 0: never."""
     breaker_failures: int = Field(default=5, ge=1)
     """Consecutive failures after which one of several backends gets no requests for a while."""
     breaker_time: Seconds = Field(default=10, gt=0)
@@ -202,11 +203,11 @@ class BackendSettings(Section):
     """Key sent to the backend. Without it the client's own `Authorization` is forwarded, unless it is one of `api_keys`. Prefer
     the environment to the flag."""
     adapt: bool = True
-    """Examine the backend once it answers, with five small requests, and choose values for settings that are not given (names
-    of fields, parsers), which are logged. See [docs/doctor.md](doctor.md)."""
+    """Examine the backend once it answers, with a few small requests, and choose and log values for settings that are not given
+    (names of fields, parsers). See [docs/doctor.md](doctor.md)."""
     forward_authorization: bool = True
-    """Forward the client's `Authorization` to the backend if neither `backend_api_key` nor `api_keys` is set. Unless this is
-    set, keys of OpenAI and Anthropic go to their own servers only."""
+    """Forward the client's `Authorization` to the backend if neither `backend_api_key` nor `api_keys` is set. Unless you set
+    this yourself, keys of OpenAI and Anthropic go only to these providers."""
     tokenizer: str | None = None
     """The model's tokenizer, for counting tokens if the backend does not: a folder with `tokenizer.json` and the chat template,
     the file itself, or a model in the local Hugging Face cache. Nothing is downloaded. Requires the extra `tokenizer`; with the
@@ -214,7 +215,8 @@ class BackendSettings(Section):
     trust_remote_code: bool = False
     """Run the Python code in the folder of `tokenizer` (Kimi). It can do whatever the gateway can: read it first."""
     model_table: Path | None = None
-    """YAML file that describes the models to Codex: modalities, reasoning levels, base prompt and more (see docs/codex.md)."""
+    """YAML file that describes the models to Codex: modalities, reasoning levels, base prompt and more. See
+    [docs/codex.md](codex.md#the-model-table)."""
 
     @field_validator("backend_headers")
     @classmethod

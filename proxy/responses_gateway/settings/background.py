@@ -52,5 +52,5 @@ class CompletionWindowSettings(Section):
     optional = True
 
     idle_requests: int = Field(default=4, ge=1)
-    """With how many requests, or half of `max_concurrency` if that is less, a backend still counts as idle, so that responses
-    with a `completion_window` begin. Divided among the workers, at least 1 each."""
+    """Responses with a `completion_window` begin while a backend has fewer requests than this, or than half of
+    `max_concurrency` if that is less. Divided among the workers, at least 1 each."""

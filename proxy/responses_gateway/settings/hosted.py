@@ -35,20 +35,20 @@ class Hosted(Section):
     optional = True
 
     hosted_call_timeout: Seconds = Field(default=60, gt=0, le=3600)
-    """Maximum time for one call of a hosted tool. Code in the sandbox is stopped then, and loses its variables."""
+    """Maximum time for one call of a hosted tool. After that, code in the sandbox is stopped, and loses its variables."""
     hosted_result_bytes: ByteSize = Field(default=ByteSize(64 * 1024), ge=1024)
     """Maximum size of a result as shown to the model; the rest is cut off."""
     web_search_provider: str | None = None
     """`searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as `mcp:LABEL/TOOL`. Default: `searxng` if
-    `web_search_url` is set, else no web search. Requires the extra `web`. See docs/hosted-tools.md."""
+    `web_search_url` is set, else no web search. Requires the extra `web`. See [docs/hosted-tools.md](hosted-tools.md)."""
     web_search_url: str | None = None
     """Base URL of the search service, for example `http://searxng:8080`, with the format `json` enabled; by default that of the
     provider."""
     web_search_api_key: SecretStr | None = None
     """Key for Brave, Tavily or Exa; for SearXNG a bearer token. Prefer the environment to the flag."""
     web_fetch_private_hosts: _PrivateHosts = Field(default=[])
-    """Hosts whose pages may be read though their addresses are private, such as `wiki.example.lan` or `10.1.2.3:8080`; without
-    a port, all ports."""
+    """Hosts whose pages may be read although their addresses are private, such as `wiki.example.lan` or `10.1.2.3:8080`;
+    without a port, all ports."""
     mcp_servers: McpServersByLabel = Field(default={})
     """MCP servers that requests may use by their label, each with `url` (and `headers`, `transport`) or `command` (and `args`,
     `env`, `cwd`), and optionally `require_approval`, `allowed_tools`, `description`, `forward_authorization`. Requires the
@@ -61,7 +61,7 @@ class Hosted(Section):
     docs/search, '*': wiki/search}`."""
     code_interpreter: Annotated[str, OFF] = "off"
     """Where Python code of the model runs: `off`, `sandbox` (WebAssembly in a child process, needs Python 3.12 or later with
-    the extra `sandbox`), `sandbox:PATH` if another Python than the gateway's runs it (with pyeryx), or a tool of an MCP
+    the extra `sandbox`), `sandbox:PATH` to run it with another Python than the gateway's (with pyeryx), or a tool of an MCP
     server as `mcp:LABEL/TOOL`."""
     image_generation_model: str | None = None
     """The model that makes images for the tool `image_generation`: one of a backend that serves `/v1/images/generations`. By
@@ -69,8 +69,8 @@ class Hosted(Section):
     code_interpreter_memory_bytes: ByteSize = Field(default=ByteSize(256 * 1024**2), ge=64 * 1024**2, le=2 * 1024**3)
     """Maximum memory of a container: the code's variables and its files together."""
     code_interpreter_containers: int = Field(default=16, ge=1, le=1000)
-    """Maximum containers of a gateway, all its workers together. One key may have half of them. The one unused for longest ends
-    for a new one."""
+    """Maximum containers of a gateway, in all workers together. One key may have half of them. A new one replaces the one that
+    was unused for longest."""
 
     @property
     def searches_with(self) -> str | None:

@@ -72,9 +72,10 @@ class IdentitySettings(Section):
 
     jwt: TokenIssuer | None = None
     """Accept tokens of an `issuer` (OpenID Connect, such as `https://login.example.com`) in place of keys, if one of their
-    audiences is in `audience`. `name_claim` (`sub`) has the name of the client, `groups_claim` (`groups`) its groups: the first
-    that is one of `teams` is its team. Requires the extra `jwt`. See [docs/security.md](security.md#clients-without-a-key)."""
+    audiences is in `audience`. The client's name is in `name_claim` (`sub`), its groups are in `groups_claim` (`groups`); the
+    first group that is one of `teams` is its team. Requires the extra `jwt`. See
+    [docs/security.md](security.md#clients-without-a-key)."""
     trusted_proxy: TrustedProxy | None = None
     """A proxy that authenticates clients: it sends their name in `name_header`, such as `X-Forwarded-User`, and their groups,
-    separated by commas, in `groups_header`. It is trusted at its `addresses` (or networks), or with the `secret` of at least 16
+    separated by commas, in `groups_header`. It is trusted by its `addresses` (or networks), or by the `secret` of at least 16
     characters that it sends in `X-Responses-Gateway-Proxy-Secret`."""

@@ -20,8 +20,8 @@ class ModerationSettings(Section):
     """The guard model that judges requests with `moderation`: a model of a backend that answers `safe`, or `unsafe` and a line
     of categories, as Llama Guard does. See [docs/security.md](security.md#moderation). By default nothing is judged."""
     moderation_prompt: str | None = None
-    """A prompt with `{text}` for a guard model whose chat template has no such prompt. It has to ask for the same answer.
-    By default the guard gets the conversation."""
+    """A prompt with `{text}` for a guard model whose chat template has no prompt. It has to ask for the same form of answer. By
+    default the guard gets the conversation."""
 
     @field_validator("moderation_prompt")
     @classmethod

@@ -26,26 +26,25 @@ class OperationSettings(Section):
     """Include a backend's message about its own failures (5xx) in logs and traces, up to 200 characters. It may repeat the
     prompt."""
     metrics: Annotated[Literal["open", "key", "off"], OFF] = "open"
-    """Serve Prometheus metrics at `/metrics`: to everybody (`open`), or, if clients have keys, with one of them (`key`).
+    """Serve Prometheus metrics at `/metrics`: to everybody (`open`), or, if clients have keys, only with one of them (`key`).
     `/health` and `/ready` stay open."""
     gen_ai_metrics: Annotated[Literal["off", "1.44", "latest"], OFF] = "off"
     """Also serve metrics of requests to backends and calls of hosted tools under OpenTelemetry's names (`gen_ai_…`): those of
-    semantic conventions `1.44`, or the `latest` ones. With `otel_endpoint` they are also sent over OTLP, unless the variable
-    `OTEL_METRICS_EXPORTER` is `none`."""
+    semantic conventions `1.44`, or the `latest` ones. See [docs/observability.md](observability.md#metrics)."""
     admin_key: SecretStr | None = Field(default=None, min_length=16)
-    """Key for `/admin/` and for the window at `/ui/`, at least 16 characters. Without it there is no `/admin/`, and the
-    window is for this machine."""
+    """Key for `/admin/` and for the window at `/ui/`, at least 16 characters. Without it there is no `/admin/`, and the window
+    can be used only on this machine."""
     otel_endpoint: str | None = None
     """Send traces to the OpenTelemetry collector at this URL, for example `http://collector:4318` (OTLP over HTTP). Requires
     the extra `otel`. The variables `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and `OTEL_EXPORTER_OTLP_ENDPOINT` do the same. See
-    docs/observability.md."""
+    [docs/observability.md](observability.md#traces)."""
     invariant_sampling: float = Field(default=0.002, ge=0, le=1)
-    """Fraction of streams that are checked against the rules of a Responses stream while they are sent; a metric counts
-    violations."""
+    """Fraction of streams that are checked against the rules of their API while they are sent; a metric counts violations."""
     ui: Annotated[Literal["auto", "open", "off"], OFF] = "auto"
-    """Serve the window at `/ui/`: every request, live. It needs the `admin_key`; without one it is for this machine, and for
-    others on `operations_port`, without contents. `open` is for demonstrations (`--simulator`): every request is recorded, and
-    without `admin_key` and `api_keys` everybody who reaches the port may see it. See docs/window.md."""
+    """Serve the window, a page at `/ui/` that shows every request live. It needs the `admin_key`; without one it can be used on
+    this machine, and from others on `operations_port`, without contents. `open` is for demonstrations (`--simulator`): every
+    request is recorded and, without `admin_key` and `api_keys`, visible to everybody who can reach the port. See
+    [docs/window.md](window.md)."""
     record: Path | None = None
     """Folder in which each exchange is saved as a file, for `responses-gateway replay`. Keys are removed, the conversation is
     not. Beyond 1 GiB the oldest are deleted."""

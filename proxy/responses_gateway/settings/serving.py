@@ -26,8 +26,8 @@ class ListeningSettings(Section):
     operations_host: str | None = None
     """Address of `operations_port`. Default: `host`, or `127.0.0.1` if that is a Unix socket."""
     tls_cert: Path | None = None
-    """PEM file with a certificate and its chain: serve HTTPS, on both ports. `responses-gateway reload` and a
-    rolling restart read it again."""
+    """PEM file with a certificate and its chain, to serve HTTPS on both ports. `responses-gateway reload` and a rolling restart
+    read it again."""
     tls_key: Path | None = None
     """PEM file with the private key, without a password, unless it is in `tls_cert`."""
     workers: int = Field(default=1, ge=1, le=256)
@@ -36,12 +36,12 @@ class ListeningSettings(Section):
     websocket: bool = True
     """Serve `GET /v1/responses` as a WebSocket. If disabled, it answers 426 and clients use HTTP."""
     max_body_bytes: ByteSize = Field(default=ByteSize(100 * 1024 * 1024), gt=0)
-    """Maximum size of a request body after decompression, in bytes or with a unit (`100MiB`). The bodies of all requests that
-    one process is answering may have ten times as much; beyond that, the largest still being received is refused with 503."""
+    """Maximum size of a request body after decompression, in bytes or with a unit (`100MiB`). All bodies in one process
+    together may have ten times that size; beyond that, the largest one still being received is refused with 503."""
     known_history_bytes: ByteSize = Field(default=ByteSize(64 * 1024 * 1024))
-    """Memory of one process for the histories of recent requests. An agent sends its whole history with each turn; what is
-    known of it is not read and translated again. That is done with bodies of 32 KiB to 4 MiB; each takes four to six times its
-    size (docs/sizing.md). 0 turns this off."""
+    """Memory of one process for the histories of recent requests. An agent sends its whole history with each turn; the part
+    that is known is not parsed and translated again. This applies to bodies of 32 KiB to 4 MiB; each takes four to six times
+    its size. 0 turns this off."""
 
 
 class TimingSettings(Section):
@@ -55,8 +55,8 @@ class TimingSettings(Section):
     """How long to wait for the backend's status before answering 200 and starting the stream. Afterwards an error of the
     backend becomes a `response.failed`. 0 answers at once."""
     idle_timeout: Seconds = Field(default=300, gt=0)
-    """Maximum time without data from the backend before the response fails (or, if none has arrived yet, goes to another
-    backend), and in which a client reads nothing before it is disconnected."""
+    """Maximum time without data from the backend: then the response fails or, if no data has arrived yet, goes to another
+    backend. A client that reads nothing for so long is disconnected."""
     keepalive_comment: Seconds = Field(default=10, ge=0)
     """Silence after which an SSE comment is sent, so that proxies do not close the stream. 0 for never."""
     keepalive_event: Seconds = Field(default=15, ge=0)

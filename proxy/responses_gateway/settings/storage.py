@@ -26,19 +26,19 @@ class StorageSettings(Section):
     store_days: Annotated[float, Field(allow_inf_nan=False)] = Field(default=30, gt=0)
     """Number of days for which a response is stored, and a conversation after its last use."""
     store_max_bytes: ByteSize | None = Field(default=None, ge=1024 * 1024)
-    """Maximum size of the stored data, in bytes or with a unit (`10GB`): beyond that, what would expire first is deleted, but
+    """Maximum size of the stored data, in bytes or with a unit (`10GB`). Beyond that, what would expire first is deleted, but
     never running responses. By default there is no limit."""
     events: str = "store"
     """Where the events of running responses are stored (background, `on_disconnect: continue`): `store`, or the URL of a Redis
-    or Valkey server (`redis://:password@host:6379/0`, `rediss://`, `valkey://`, `unix://`), with which replicas also count the
+    or Valkey server (`redis://:password@host:6379/0`, `rediss://`, `valkey://`, `unix://`), in which replicas also count the
     limits of clients together."""
     on_disconnect: Literal["abort", "continue"] = "abort"
     """What happens to a streamed response when its client disconnects: `abort` frees the backend, `continue` lets stored
     responses run on; for an hour, `GET /v1/responses/{id}?stream=true&starting_after=N` resumes the stream."""
     seal_key: SecretStr | None = None
     """Secret for the encryption of compacted histories and reasoning, and of clients' keys for backends while responses outlive
-    their connections, the same for all replicas. By default generated once and kept in the store, for keys in a file beside a
-    SQLite file; without a store it lasts as long as the process."""
+    their connections, the same for all replicas. By default, secrets are generated: one in the store, or for the lifetime of
+    the process if there is none, and one for clients' keys in a file beside a SQLite file."""
 
     @field_validator("store")
     @classmethod

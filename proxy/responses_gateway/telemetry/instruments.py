@@ -43,12 +43,10 @@ class Histogram(msgspec.Struct, frozen=True, eq=False):
 DEFECTS = Counter("defects_total", "Failures of the gateway itself.")
 ACCESS_REFUSALS = Counter(
     "access_refusals_total",
-    "Requests refused because of a missing or wrong key, a limit, a used quota, the name of a host, or a foreign page.",
+    "Requests refused because of a missing or wrong key, a limit, a used quota, a host name, or a web page of another origin.",
     ("reason",),
 )
-STORE_UP = Gauge(
-    "store_up", "1 while what the gateway stores in can be reached: the store, Redis.", ("kind",), together="livemin"
-)
+STORE_UP = Gauge("store_up", "1 while the store, or Redis, can be reached.", ("kind",), together="livemin")
 
 
 def key_label(name: str) -> str:

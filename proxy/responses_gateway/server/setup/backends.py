@@ -15,13 +15,13 @@ from responses_gateway.telemetry.metrics import Metrics
 
 BACKEND_REQUESTS = Counter("backend_requests_total", "Requests sent to a backend, including retries.", ("backend",))
 BACKEND_IN_FLIGHT = Gauge("backend_requests_in_flight", "Requests under way at a backend.", ("backend",))
-BACKEND_UP = Gauge("backend_up", "1 if a backend is healthy, as far as is known.", ("backend",), together="livemin")
+BACKEND_UP = Gauge("backend_up", "1 if a backend is healthy, as far as the gateway knows.", ("backend",), together="livemin")
 BACKEND_BREAKER = Gauge(
     "backend_breaker_state", "1 for the present state of a circuit breaker.", ("backend", "state"), together="livemax"
 )
 BACKEND_RETRIES = Counter(
     "backend_retries_total",
-    "Requests that left a backend to be retried at another one, or on a new connection, by reason.",
+    "Requests that failed at a backend and were retried at another one, or on a new connection, by reason.",
     ("backend", "reason"),
 )
 POOL_MEMBERS = Gauge(
@@ -32,12 +32,12 @@ POOL_MEMBERS = Gauge(
 )
 POOL_STALE = Gauge(
     "pool_source_stale_seconds",
-    "For how long the source of a pool could not be read; 0 while it can be.",
+    "How long the source of a pool has been unreadable; 0 while it can be read.",
     ("pool", "source"),
     together="livemax",
 )
 QUEUED = Gauge("queued_requests", "Requests that wait for a free backend.")
-QUEUE_WAIT = Histogram("queue_wait_seconds", "How long requests waited that got a backend in the end.", DURATION_BUCKETS)
+QUEUE_WAIT = Histogram("queue_wait_seconds", "How long requests waited until they got a backend.", DURATION_BUCKETS)
 QUEUE_REJECTIONS = Counter(
     "queue_rejections_total", "Requests that got no backend: the queue was full, or they waited too long.", ("reason",)
 )

@@ -23,7 +23,7 @@ from responses_gateway.telemetry.metrics import Metrics
 
 STORE_BYTES = Gauge("store_bytes", "Size of the stored data, without free space.", together="livemax")
 STORE_OLDEST = Gauge("store_oldest_seconds", "Age of the oldest stored response.", together="livemax")
-STORE_EXPIRED = Gauge("store_expired_seconds", "How long ago a response expired that is still stored.", together="livemax")
+STORE_EXPIRED = Gauge("store_expired_seconds", "How long ago a response that is still stored expired.", together="livemax")
 STORE_DELETED = Counter(
     "store_deleted_total",
     "Responses and conversations that were deleted: expired, or no_room (`store_max_bytes`).",

@@ -27,11 +27,11 @@ from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.tenant_shares import TenantValues
 
 OUTCOMES = Counter(
-    "turn_outcomes_total", "Answers to requests with tools, by what the model's turn came to.", ("model", "outcome")
+    "turn_outcomes_total", "Answers to requests with tools, by how the model's turn ended.", ("model", "outcome")
 )
 EARLY_ENDS = Counter(
     "early_ends_total",
-    "Answers that ended before the model's work did, by kind; whether the model was asked to go on, and what came of it.",
+    "Answers that ended before the model's work did, by kind, by whether the model was asked to go on, and with what result.",
     ("kind", "action", "outcome"),
 )
 REPEATED_CALLS = Counter(

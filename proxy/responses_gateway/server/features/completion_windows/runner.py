@@ -60,11 +60,18 @@ WAITING = Gauge(
     ("window",),
     together="livemax",
 )
-OLDEST = Gauge("waiting_oldest_seconds", "For how long the oldest of them has waited.", ("window",), together="livemax")
-BEGUN = Counter(
-    "waiting_begun_total", "Those that began: because backends were idle, or because of their deadline.", ("window", "reason")
+OLDEST = Gauge(
+    "waiting_oldest_seconds",
+    "How long the oldest waiting background response has waited.",
+    ("window",),
+    together="livemax",
 )
-MISSED = Counter("missed_windows_total", "Those that ended after their deadline.", ("window",))
+BEGUN = Counter(
+    "waiting_begun_total",
+    "Waiting responses that began, because backends were idle or because of their deadline.",
+    ("window", "reason"),
+)
+MISSED = Counter("missed_windows_total", "Background responses that ended after their completion window.", ("window",))
 WINDOW_METRICS = (WAITING, OLDEST, BEGUN, MISSED)
 
 

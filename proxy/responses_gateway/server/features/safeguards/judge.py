@@ -48,7 +48,7 @@ _TOKENS = 2048
 _ADAPTED = Loss("parameter", "safeguards", "adapted", "judged by a model of this gateway, with a prompt of its own")
 VERDICTS = Counter(
     "safeguards_verdicts_total",
-    "Tool calls by what was said of them: safe, unsafe, or unavailable (no verdict: the client does not run the call).",
+    "Tool calls by verdict: safe, unsafe, or unavailable (no verdict: the client does not run the call).",
     ("outcome",),
 )
 VERDICT_SECONDS = Histogram(
@@ -58,7 +58,7 @@ VERDICT_SECONDS = Histogram(
 )
 JUDGE_TOKENS = Counter(
     "safeguards_tokens_total",
-    "Tokens that judging tool calls has taken: of the prompts (input), of the answers (output).",
+    "Tokens used to judge tool calls: of the prompts (input) and the answers (output).",
     ("kind",),
 )
 SAFEGUARD_METRICS = (VERDICTS, VERDICT_SECONDS, JUDGE_TOKENS)

@@ -16,7 +16,7 @@ FIRST_TOKEN = Histogram(
 )
 FIRST_VISIBLE = Histogram(
     "time_to_first_visible_token_seconds",
-    "From the request's arrival to the first text, refusal or tool call: after the reasoning.",
+    "From the request's arrival to the first text, refusal or tool call, after the reasoning.",
     LATENCY_BUCKETS,
     ("model",),
 )
@@ -30,12 +30,12 @@ TOKENS = Counter(
 )
 UNSEEN_TOKENS = Counter(
     "unseen_tokens_total",
-    "Output tokens that a backend used and of which nothing came: its parsers may not fit the model.",
+    "Output tokens that a backend counted but did not send: its parsers may not fit the model.",
     ("model",),
 )
 DISAGREEMENTS = Counter(
     "token_disagreements_total",
-    "Responses for which the backend reports another number of output tokens than the gateway counts.",
+    "Responses for which the backend and the gateway count different numbers of output tokens.",
     ("model",),
 )
 ITEMS = Counter("output_items_total", "Finished output items, by type.", ("type",))
@@ -44,7 +44,7 @@ TERMINALS = Counter("terminal_events_total", "Finished responses, by status and 
 BACKEND_ERRORS = Counter("backend_errors_total", "Requests that a backend refused, or whose answer broke off.", ("kind",))
 CONTINUATIONS = Counter(
     "continuations_total",
-    "Answers that broke off at a backend: `continued` by another one, by what had happened; or not, by the reason.",
+    "Answers that broke off at a backend, by whether another one continued them, and why they broke off or why none did.",
     ("outcome", "reason"),
 )
 MALFORMED = Counter("malformed_chunks_total", "Events from a backend that are not valid chat completion chunks.")
@@ -54,19 +54,20 @@ LOSSES = Counter("losses_total", "Parts of requests that could not be translated
 DISCONNECTS = Counter("client_disconnects_total", "Clients that disconnected before the end, by phase.", ("phase",))
 RELEASE = Histogram(
     "client_disconnect_release_seconds",
-    "From the end of a client's connection until its request to the backend is closed.",
+    "From the end of a client's connection to that of its request to the backend.",
     _RELEASE_BUCKETS,
 )
 KEY_DURATION = Histogram(
     "key_request_duration_seconds", "From a request's arrival to the last byte, by API key.", DURATION_BUCKETS, ("key",)
 )
 KEY_FIRST_TOKEN = Histogram(
-    "key_time_to_first_token_seconds", "To the model's first token, by API key.", LATENCY_BUCKETS, ("key",)
+    "key_time_to_first_token_seconds",
+    "From a request's arrival to the model's first token, by API key.",
+    LATENCY_BUCKETS,
+    ("key",),
 )
-VIOLATIONS = Counter(
-    "invariant_violations_total", "Violations of the rules of its protocol, found in sampled responses.", ("rule",)
-)
-SAMPLED = Counter("sampled_streams_total", "Streams checked against the rules of their protocol.")
+VIOLATIONS = Counter("invariant_violations_total", "Violations of the rules of the API in sampled streams.", ("rule",))
+SAMPLED = Counter("sampled_streams_total", "Streams that were checked against the rules of the API.")
 
 REQUEST_METRICS = (
     REQUESTS, IN_FLIGHT, DURATION, FIRST_TOKEN, FIRST_VISIBLE, INTER_TOKEN, TOKENS, UNSEEN_TOKENS, DISAGREEMENTS, ITEMS, EVENTS,
