@@ -64,8 +64,8 @@ def test_tests_use_no_private_names_of_others() -> None:
     found: dict[str, set[str]] = {}
     for path in sorted(TESTS.rglob("*.py")):
         tree = parsed(path)
-        names = {name for name in used(tree) if is_private(name)} - set(defined(tree))
-        if names:
+        private = {name for name in used(tree) if is_private(name)}
+        if names := private and private - set(defined(tree)):
             found[path.relative_to(TESTS).as_posix()] = names
     new = {file: names - LEFT.get(file, set()) for file, names in found.items()}
     assert {file: names for file, names in new.items() if names} == {}

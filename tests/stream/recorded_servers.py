@@ -35,7 +35,13 @@ def encode(text: str) -> list[int]:
 
 
 def decode(ids: Sequence[int]) -> str:
-    return str(tokenizer().decode(list(ids), skip_special_tokens=False))
+    return _decoded(tuple(ids))
+
+
+@cache
+def _decoded(ids: tuple[int, ...]) -> str:
+    """Decode ids; kept, because each recording is looked at token by token, many times."""
+    return str(tokenizer().decode(ids, skip_special_tokens=False))
 
 
 class RecordedServers:
@@ -108,6 +114,17 @@ class RecordedServers:
             if at >= 0:
                 return at + len(part)
         return place
+
+
+def servers_of(recording: Recording) -> RecordedServers:
+    """Return the servers of a recording, which are made once."""
+    key = recording.setting, recording.name
+    if key not in _servers:
+        _servers[key] = RecordedServers(recording)
+    return _servers[key]
+
+
+_servers: dict[tuple[str, str], RecordedServers] = {}
 
 
 def _texts_of(ids: Sequence[int]) -> list[str]:

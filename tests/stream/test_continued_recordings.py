@@ -24,7 +24,7 @@ from responses_gateway.stream.continuation.join import Join, JoinPoint
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.tools import ToolTarget
 from tests.data_folder import STREAMS
-from tests.stream.recorded_servers import RecordedServers, decode, tokenizer
+from tests.stream.recorded_servers import RecordedServers, decode, servers_of, tokenizer
 from tests.stream.stream_player import judged, options
 from tests.stream.test_raw_streams import PARSERS
 from tests.stream.test_recorded_streams import Recording, recordings_of
@@ -125,7 +125,7 @@ class Told(NamedTuple):
 
 def played(recording: Recording, known: str, cuts: Sequence[int]) -> tuple[bytes, Translator] | None:
     """Play an answer that breaks off behind so many events, and each continuation likewise; None if it had ended by then."""
-    servers = RecordedServers(recording)
+    servers = servers_of(recording)
     reading = reading_of(recording, known)
     choice, body = reading
     start = choice.start_without_template(body)
@@ -173,7 +173,7 @@ def differing(setting: str, name: str, known: str) -> list[int]:
     """Return the events behind which a break changes what the client is told."""
     one = recording(setting, name)
     whole = undisturbed(setting, name, known)
-    plays = {cut: played(one, known, (cut,)) for cut in range(1, len(RecordedServers(one).chunks))}
+    plays = {cut: played(one, known, (cut,)) for cut in range(1, len(servers_of(one).chunks))}
     return [cut for cut, play in plays.items() if play is not None and told(play[1]) != whole]
 
 

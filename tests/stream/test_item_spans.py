@@ -15,7 +15,7 @@ from responses_gateway import parsers
 from responses_gateway.server.features.rollouts.spans import ItemSpan, item_spans
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.sampling.recorder import CallRecorder, SampledTokens
-from tests.stream.recorded_servers import RecordedServers, decode
+from tests.stream.recorded_servers import RecordedServers, decode, servers_of
 from tests.stream.stream_player import DONE, event, new_translator
 from tests.stream.test_recorded_streams import Recording, recordings
 from tests.thoroughness import examples
@@ -91,7 +91,7 @@ def test_the_items_of_recorded_answers_have_exactly_their_tokens(setting: str) -
     told = 0
     for recording in RECORDINGS:
         if recording.setting == setting:
-            servers = RecordedServers(recording)
+            servers = servers_of(recording)
             items, spans = played([*map(event, with_texts(servers.chunks)), DONE])
             if spans is not None:
                 check(servers.ids, items, spans)
@@ -102,7 +102,7 @@ def test_the_items_of_recorded_answers_have_exactly_their_tokens(setting: str) -
 @settings(max_examples=examples(40), deadline=None)
 @given(st.sampled_from(RECORDINGS), st.lists(st.integers(1, 9), min_size=1, max_size=9))
 def test_every_cut_of_the_same_tokens_gives_the_same_spans(recording: Recording, sizes: list[int]) -> None:
-    servers = RecordedServers(recording)
+    servers = servers_of(recording)
     items, spans = played(raw(servers, [1]), markup=reader())
     others, same = played(raw(servers, sizes), markup=reader())
     assert [item["id"] for item in others] == [item["id"] for item in items]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from responses_gateway.server.features.rollouts.chains import ChainedCall, chain_of, pieces_of
 from responses_gateway.server.features.rollouts.spans import shown
 from responses_gateway.stream.sampling.recorder import CallRecorder, SampledTokens
-from tests.stream.recorded_servers import RecordedServers
+from tests.stream.recorded_servers import servers_of
 from tests.stream.stream_player import DONE, event, new_translator
 from tests.stream.test_recorded_streams import Recording, recordings
 from tests.thoroughness import examples
@@ -54,7 +54,7 @@ def test_the_ids_of_every_recording_that_has_them_are_kept(recording: Recording)
 @given(st.sampled_from(ALL_IDS), st.data())
 def test_the_ids_are_kept_however_the_body_is_cut(recording: Recording, data: st.DataObject) -> None:
     """Give the other recordings the ids that the model's own tokenizer tells."""
-    servers = RecordedServers(recording)
+    servers = servers_of(recording)
     body = b"".join(servers.chunks)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=8)))
     pieces = [body[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(body)], strict=True)]
