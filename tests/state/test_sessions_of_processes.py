@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,32 @@ def test_every_worker_shows_the_session_of_all(stored: bool, tmp_path: Path) -> 
                 assert shape(one["threads"]) == tree(30)
                 totals.add(row["output_tokens"])
             assert len(totals) == 1
+
+    run(test())
+
+
+def test_the_time_of_tools_is_right_whichever_workers_have_the_turns(tmp_path: Path) -> None:
+    tools = [{"type": "function", "name": "run", "parameters": {"type": "object", "properties": {}}}]
+
+    async def test() -> None:
+        flags = ("--simulator", "--workers", "2", "--no-adapt", "--store", str(tmp_path / "store.sqlite3"))
+        async with program(*flags, "--admin-key", ADMIN) as running, fresh_connections() as session:
+            items: list[Row] = [{"role": "user", "content": "scenario: tool tps: 200"}]
+            for _ in range(14):
+                body = {**QUESTION, "input": items, "tools": tools, "stream": False}
+                async with session.post(f"{running.url}/v1/responses", json=body, headers=headers(0)) as answer:
+                    output = (await answer.json())["output"]
+                calls = [item for item in output if item["type"] == "function_call"]
+                results = [{"type": "function_call_output", "call_id": call["call_id"], "output": "done"} for call in calls]
+                items += [*output, *results, {"role": "user", "content": "scenario: tool tps: 200"}]
+            (row,) = (await read(running, session, "/admin/sessions"))["data"]
+            one = await read(running, session, f"/admin/sessions/{row['id']}")
+            (thread,) = one["threads"]
+            requests = thread["requests"]
+            assert (len(requests), requests[0].get("tools")) == (14, None)
+            pauses = [after["started"] - before["ended"] for before, after in pairwise(requests)]
+            assert [each["tools"] for each in requests[1:]] == pytest.approx(pauses)
+            assert row["tools"] == one["tools"] == pytest.approx(sum(pauses))
 
     run(test())
 

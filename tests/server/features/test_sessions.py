@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from random import Random
 from typing import Any
 
 import aiohttp
@@ -14,7 +15,7 @@ from pydantic import SecretStr
 from responses_gateway.request.who_asks import Asker
 from responses_gateway.request.who_asks.asker import SessionRoots
 from responses_gateway.server.features.sessions.agent_requests import AgentRequest, SessionOwner
-from responses_gateway.server.features.sessions.parts import begin, merged
+from responses_gateway.server.features.sessions.parts import SessionPart, begin, merged
 from responses_gateway.server.features.sessions.table import RememberedSessions
 from responses_gateway.settings.keys import hash_of
 from tests.data_folder import DATA
@@ -387,6 +388,99 @@ def test_the_time_of_tools_is_the_pause_before_their_results_and_a_child_is_belo
             assert below["child"]["began_by"] == asked["id"]
 
     run(test())
+
+
+def with_results(history: list[Row], answer: Row) -> list[Row]:
+    """Return a history with an answer and the results of its calls."""
+    calls = [item["call_id"] for item in answer["output"] if item["type"] == "function_call"]
+    assert calls
+    return [
+        *history,
+        *answer["output"],
+        *({"type": "function_call_output", "call_id": call_id, "output": "done"} for call_id in calls),
+    ]
+
+
+def test_a_pause_of_the_user_is_no_time_of_tools() -> None:
+    """One behind calls that the user has stopped, whose results never came, and one behind results that the model has read."""
+
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            asked: list[Row] = [{"role": "user", "content": "scenario: tool"}]
+            stopped = (await post(served, input=asked, tools=SPAWNS, **of_codex())).final
+            items = [*asked, {"role": "user", "content": "scenario: tool"}]
+            answer = (await post(served, input=items, tools=SPAWNS, **of_codex())).final
+            assert stopped["output"] != answer["output"]
+            items = [*with_results(items, answer), {"role": "user", "content": "scenario: plain"}]
+            last = (await post(served, input=items, tools=SPAWNS, **of_codex())).final
+            items = [*items, *last["output"], {"role": "user", "content": "go on"}]
+            await post(served, input=items, tools=SPAWNS, **of_codex())
+            _, requests, _ = await requests_of(served)
+            assert [each.get("tools") is None for each in requests["root"]] == [True, True, False, True]
+
+    run(test())
+
+
+def test_the_tools_of_a_chain_and_of_messages_are_those_whose_results_come() -> None:
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY, store="memory") as served:
+            first = (await post(served, input="scenario: tool", tools=SPAWNS, store=True)).final
+            results = with_results([], {**first, "output": [first["output"][-1]]})[1:]
+            await post(served, input=results, tools=SPAWNS, previous_response_id=first["id"], store=True)
+            _, requests, _ = await requests_of(served)
+            asked, told = requests[first["id"]]
+            assert told["tools"] == pytest.approx(told["started"] - asked["ended"])
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            tools = [{"name": "run", "input_schema": {"type": "object", "properties": {}}}]
+            body = {"model": "simulator", "max_tokens": 200, "tools": tools}
+            messages: list[Row] = [{"role": "user", "content": "scenario: tool"}]
+            headers = {"x-claude-code-session-id": "s"}
+            answer = await ask(served, "POST", "/v1/messages", json={**body, "messages": messages}, headers=headers)
+            content = answer.json["content"]
+            results = [
+                {"type": "tool_result", "tool_use_id": block["id"], "content": "done"}
+                for block in content
+                if block["type"] == "tool_use"
+            ]
+            messages += [{"role": "assistant", "content": content}, {"role": "user", "content": results}]
+            await ask(served, "POST", "/v1/messages", json={**body, "messages": messages}, headers=headers)
+            _, requests, _ = await requests_of(served)
+            asked, told = requests["s"]
+            assert told["tools"] == pytest.approx(told["started"] - asked["ended"])
+
+    run(test())
+
+
+def test_the_time_of_tools_does_not_depend_on_the_processes_that_had_the_turns() -> None:
+    owner = SessionOwner("tenant", "s", None, "client")
+    random = Random(39)
+    for processes in (1, 2, 3) * 10:
+        remembered = [RememberedSessions() for _ in range(processes)]
+        parts: dict[str, SessionPart] = {}
+        now = 0.0
+        expected: list[float | None] = []
+        for number in range(12):
+            answered = f"call {number - 1}" if number and random.random() < 0.8 else None
+            told = answered is not None and random.random() < 0.2
+            pause = random.random()
+            expected.append(7.0 if told else None if answered is None else pytest.approx(pause))
+            request = AgentRequest(
+                str(number),
+                "",
+                now + pause,
+                "t",
+                ended=now + pause + 1,
+                answered=answered,
+                last_call=f"call {number}",
+                tools=7.0 if told else None,
+                told=told,
+            )
+            now += pause + 1
+            part = random.choice(remembered).add(owner, request)
+            parts[part.name] = part
+        (session,) = merged(parts.values()).values()
+        assert [request.tools for request in session.kept] == expected
+        assert session.tools == pytest.approx(sum(request.tools or 0.0 for request in session.kept))
 
 
 def test_what_a_client_says_of_its_tools_counts_before_the_pause() -> None:

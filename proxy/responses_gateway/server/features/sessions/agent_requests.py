@@ -4,12 +4,15 @@ Times are Unix times and durations, in seconds."""
 
 from __future__ import annotations
 
+from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from responses_gateway.request.who_asks import Kind, session_id
-from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.server.generation.preparation.context import Context
+from responses_gateway.server.generation.request_log.facts import NO_CALLS, ClientCalls, RequestFacts
 from responses_gateway.server.generation.request_log.log_line import outcome_of
 from responses_gateway.server.generation.request_log.usage import UNKNOWN
 from responses_gateway.state import Stored
@@ -28,6 +31,7 @@ class _Item(msgspec.Struct):
 
     type: str = ""
     name: str = ""
+    call_id: str | None = None
 
 
 class _Response(msgspec.Struct):
@@ -57,8 +61,11 @@ class SessionOwner(msgspec.Struct, frozen=True):
 class AgentRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request. `id` is that of the window. `waiting`: until a backend was asked, `prefill`: until its first token,
     `generation`: until the end, without the tools that the gateway ran meanwhile. `tools`: how long those ran, and before that
-    the client's, as it says or as the pause between the two requests shows; None if no tool ran. `calls`: of the client's
-    tools that the answer ended with; `spawned` of them began sub-agents. `cached_tokens`: None if the backend does not tell."""
+    the client's, as it says or as the pause between the two requests shows; None if no tool ran, or if that is not known.
+    `calls`: of the client's tools that the answer ended with; `spawned` of them began sub-agents. `last_call` names the last
+    one, `answered` the one of another answer whose result came with the request: digests, with the thread. `told`: the client
+    has told how long its tools ran.
+    `cached_tokens`: None if the backend does not tell."""
 
     id: str
     request_id: str
@@ -85,6 +92,9 @@ class AgentRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     cached_tokens: int | None = None
     output_tokens: int = 0
     reasoning_tokens: int = 0
+    last_call: str | None = None
+    answered: str | None = None
+    told: bool = False
 
 
 def owner_of(facts: RequestFacts) -> SessionOwner:
@@ -96,9 +106,7 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
     """Return what is kept of a request: of its session, or of one that becomes the first of a chain."""
     answer = facts.answer
     times = facts.times
-    usage = facts.relayed or UNKNOWN
-    if answer is not None and answer.usage is not None:
-        usage = answer.usage
+    usage = _usage(facts)
     called = facts.backend_called
     if called is None:
         called = facts.ended_at
@@ -107,11 +115,12 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
     first = facts.ended_at if times.first is None else times.first
     hosted = min(facts.ended_at - first, sum(call.seconds or 0.0 for call in facts.calls))
     told = facts.asker.tool_seconds
+    thread = facts.asker.thread or (answer.response_id if answer is not None else facts.request_id)
     return AgentRequest(
         facts.id,
         facts.request_id,
         facts.started,
-        facts.asker.thread or (answer.response_id if answer is not None else facts.request_id),
+        thread,
         ended=None if running else facts.started + facts.ended_at - facts.began,
         response_id=None if answer is None else answer.response_id,
         **{name: getattr(facts.asker, name) for name in _SAID},
@@ -119,7 +128,7 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
         backend=facts.backend,
         outcome="running" if running else outcome_of(facts),
         calls=0 if answer is None else sum(number for kind, number in answer.items.items() if _is_for_client(kind)),
-        spawned=facts.spawned,
+        spawned=facts.client_calls.spawned,
         waiting=called - facts.began,
         prefill=max(0.0, first - called),
         generation=facts.ended_at - first - hosted,
@@ -128,6 +137,9 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
         cached_tokens=usage.cached,
         output_tokens=_output(facts, usage),
         reasoning_tokens=usage.reasoning or facts.tokens_by_kind.get("reasoning", 0),
+        last_call=call_in(thread, facts.client_calls.last),
+        answered=call_in(thread, facts.client_calls.answered),
+        told=told is not None,
     )
 
 
@@ -155,12 +167,45 @@ def stored_request(stored: Stored) -> AgentRequest:
     )
 
 
-def spawned_by(translator: Translator) -> int:
-    """Return how many sub-agents an answer has called."""
-    if "function_call" not in translator.writer.items:
-        return 0
-    items = (msgspec.json.decode(item, type=_Item) for item in translator.response.output)
-    return sum(map(_begins_agent, items))
+def client_calls(context: Context, translator: Translator) -> ClientCalls:
+    """Return what is known of the client's calls, of a request whose answer has ended."""
+    answered = _answered(context)
+    if not any(map(_is_for_client, translator.writer.items)):
+        return ClientCalls(answered=answered) if answered is not None else NO_CALLS
+    items = [msgspec.json.decode(item, type=_Item) for item in translator.response.output]
+    made = [item.call_id for item in items if _is_for_client(item.type)]
+    return ClientCalls(made[-1] if made else None, sum(map(_begins_agent, items)), answered)
+
+
+def call_in(thread: str, call_id: str | None) -> str | None:
+    """Return the name of a call in a session, where threads may have calls of the same id."""
+    if call_id is None:
+        return None
+    return blake2b(f"{thread}\0{call_id}".encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+
+
+def _answered(context: Context) -> str | None:
+    """Return the last call of the last answer, if its result is new."""
+    request_input = context.request.input
+    results = set()
+    for item in chain(reversed(request_input if isinstance(request_input, list) else ()), reversed(context.history)):
+        if not isinstance(item, dict):
+            return None  # it was refused
+        kind = item.get("type")
+        call_id = item.get("call_id")
+        if isinstance(kind, str) and isinstance(call_id, str):
+            if kind.endswith("_output"):
+                results.add(call_id)
+            elif _is_for_client(kind):
+                return call_id if call_id in results else None
+        if not results and (kind == "reasoning" or item.get("role") == "assistant"):
+            return None
+    return None
+
+
+def _usage(facts: RequestFacts) -> Usage:
+    answer = facts.answer
+    return answer.usage if answer is not None and answer.usage is not None else facts.relayed or UNKNOWN
 
 
 def _output(facts: RequestFacts, usage: Usage) -> int:

@@ -13,8 +13,9 @@ from responses_gateway.server.features.sessions.agent_requests import (
     AgentRequest,
     SessionOwner,
     agent_request,
+    call_in,
+    client_calls,
     owner_of,
-    spawned_by,
     stored_request,
 )
 from responses_gateway.server.features.sessions.parts import SessionPart, begin
@@ -61,7 +62,7 @@ class SessionMemory:
 
     def note(self, prepared: PreparedRequest, translator: Translator, facts: RequestFacts) -> Mapping[str, Any]:
         """Note what only the end of an answer tells. The log says nothing of it."""
-        facts.spawned = spawned_by(translator)
+        facts.client_calls = client_calls(prepared.context, translator)
         first = prepared.context.first
         if first is not None and facts.asker.source.get("session") == "previous_response_id":
             self._take_first(first, facts)
@@ -83,7 +84,8 @@ class SessionMemory:
         else:
             taken = agent_request(first)
             first.asker = with_session(first.asker, owner.session, "previous_response_id")
-        self.remembered.add(owner, taken, begin)
+        last_call = call_in(facts.asker.thread or owner.session, facts.client_calls.answered)
+        self.remembered.add(owner, msgspec.structs.replace(taken, last_call=last_call), begin)
         used = (taken.input_tokens, taken.cached_tokens or 0, taken.output_tokens, taken.reasoning_tokens)
         day = int((taken.ended or taken.started) // DAY)
         self._responses.reports.usage.belongs(facts.account, taken.model, owner.session, day, (1, *used))

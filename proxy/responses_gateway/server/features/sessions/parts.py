@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from sys import getsizeof
 from typing import Any
 
@@ -23,21 +24,22 @@ _SESSION = 2000
 _THREAD = 300
 _REQUEST = 600
 _SPAWN = 200
+# Calls and results of a part that wait for one another, and about the bytes of one.
+_MOST_WAITING = 1_000
+_WAITING = 150
 # What is summed: amounts that each request has, and what is counted of them.
 _AMOUNTS = ("input_tokens", "output_tokens", "reasoning_tokens", "waiting", "prefill", "generation")
 _SUMS = (*_AMOUNTS, "requests", "turns", "cached_tokens", "tools")
 
 
 class ThreadPart(msgspec.Struct, omit_defaults=True):
-    """What is known of a thread. `spawns`: the requests whose answers began sub-agents, each with how many. `pauses_at`: when
-    its last answer ended, if the client had tools to run then."""
+    """What is known of a thread. `spawns`: the requests whose answers began sub-agents, each with how many."""
 
     parent: str | None = None
     forked_from: str | None = None
     agent: str | None = None
     started: float = 0.0
     spawns: list[tuple[str, float, int]] = []
-    pauses_at: float | None = None
 
 
 _UNTOLD = ThreadPart()
@@ -47,7 +49,9 @@ class SessionPart(msgspec.Struct):
     """A session as one process knows it, under a name of its own. `last`: when something of it happened last. `unreported`
     requests had backends that do not tell what they took from their cache. `kept` are the last requests, as they ended, and
     `written` how many requests are in the store. `size`: about its bytes in memory. `first`: the response that names a chain,
-    as far as it is known here. Several processes may know it, so that it is counted only where their parts are put together."""
+    as far as it is known here. Several processes may know it, so that it is counted only where their parts are put together.
+    `calls`: when answers ended whose last call has no result here, and `results`: when requests began whose results are of
+    calls that are not known here; both by the names of the calls."""
 
     name: str
     id: str
@@ -70,6 +74,8 @@ class SessionPart(msgspec.Struct):
     threads: dict[str, ThreadPart] = {}
     kept: list[AgentRequest] = []
     first: AgentRequest | None = None
+    calls: dict[str, float] = {}
+    results: dict[str, float] = {}
     written: int = 0
     size: int = _SESSION
 
@@ -84,9 +90,8 @@ def begin(part: SessionPart, first: AgentRequest) -> None:
 
 def take(part: SessionPart, request: AgentRequest) -> None:
     """Add a request that has ended to its session."""
-    thread = _thread_of(part, request)
-    request = _with_pause(request, thread)
-    _note(part, thread, request)
+    request = _with_pause(part, request)
+    _note(part, _thread_of(part, request), request)
     part.started = min(part.started, request.started)
     part.last = max(part.last, request.ended or request.started)
     part.final = request.final or part.final
@@ -106,13 +111,11 @@ def _size(request: AgentRequest) -> int:
 
 
 def _note(part: SessionPart, thread: ThreadPart | None, request: AgentRequest) -> None:
-    """Note which calls a thread waits for."""
-    if thread is None:
-        return
+    """Note which calls of an answer wait for the client."""
     ended = request.ended or request.started
-    if request.kind not in BESIDE_THE_WORK:
-        thread.pauses_at = ended if request.calls else None
-    if request.spawned and len(thread.spawns) < MOST_REQUESTS:
+    if request.last_call is not None:
+        _wait(part, part.calls, request.last_call, ended)
+    if thread is not None and request.spawned and len(thread.spawns) < MOST_REQUESTS:
         thread.spawns.append((request.id or request.request_id, ended, request.spawned))
         part.size += _SPAWN
 
@@ -146,11 +149,35 @@ def _thread_of(part: SessionPart, request: AgentRequest) -> ThreadPart | None:
     return thread
 
 
-def _with_pause(request: AgentRequest, thread: ThreadPart | None) -> AgentRequest:
-    """Return a request with the time that the client's tools took before it, unless the client has told that itself."""
-    if thread is None or thread.pauses_at is None or request.tools is not None or request.kind in BESIDE_THE_WORK:
+def _with_pause(part: SessionPart, request: AgentRequest) -> AgentRequest:
+    """Return a request with the time that the client's tools took before it, unless the client has told that itself. Where
+    another process has the call, both wait until their parts are put together."""
+    call = request.answered
+    if call is None or request.kind in BESIDE_THE_WORK:
         return request
-    return msgspec.structs.replace(request, tools=max(0.0, request.started - thread.pauses_at))
+    ended = part.calls.pop(call, None)
+    if ended is not None:
+        part.size -= _WAITING
+    if request.told:
+        return request
+    if ended is not None:
+        return _after_pause(request, request.started - ended)
+    _wait(part, part.results, call, part.results.get(call, request.started))  # the first one: others may repeat it
+    return request
+
+
+def _after_pause(request: AgentRequest, pause: float) -> AgentRequest:
+    return msgspec.structs.replace(request, tools=(request.tools or 0.0) + max(0.0, pause))
+
+
+def _wait(part: SessionPart, waiting: dict[str, float], call: str, at: float) -> None:
+    """Have a call wait for its result, or the reverse."""
+    if call not in waiting:
+        part.size += _WAITING
+    waiting[call] = at
+    if len(waiting) > _MOST_WAITING:
+        del waiting[next(iter(waiting))]
+        part.size -= _WAITING
 
 
 def merged(parts: Iterable[SessionPart]) -> dict[str, SessionPart]:
@@ -159,9 +186,8 @@ def merged(parts: Iterable[SessionPart]) -> dict[str, SessionPart]:
     for part in parts:
         known = found.get(part.id)
         if known is None:
-            found[part.id] = msgspec.structs.replace(
-                part, threads=dict(part.threads), kept=list(part.kept), models=list(part.models)
-            )
+            copies = {name: copy(getattr(part, name)) for name in ("threads", "kept", "models", "calls", "results")}
+            found[part.id] = msgspec.structs.replace(part, **copies)
             continue
         for name in (*_SUMS, "unreported"):
             setattr(known, name, getattr(known, name) + getattr(part, name))
@@ -173,12 +199,28 @@ def merged(parts: Iterable[SessionPart]) -> dict[str, SessionPart]:
         for name, thread in part.threads.items():
             other = known.threads.get(name)
             known.threads[name] = thread if other is None else _joined(other, thread)
+        known.calls |= part.calls
+        for call, began in part.results.items():
+            known.results[call] = min(began, known.results.get(call, began))
         known.kept = sorted([*known.kept, *part.kept], key=lambda request: request.started)[-MOST_REQUESTS:]
     for part in found.values():
+        _join_pauses(part)
         if part.first is not None:
             _count(part, part.first)
             part.kept = [part.first, *part.kept]
     return found
+
+
+def _join_pauses(part: SessionPart) -> None:
+    """Add the pauses between calls of one process and their results at another one."""
+    pauses = {(call, began): began - part.calls[call] for call, began in part.results.items() if call in part.calls}
+    if not pauses:
+        return
+    part.tools += sum(max(0.0, pause) for pause in pauses.values())
+    for place, request in enumerate(part.kept):
+        pause = pauses.get((request.answered or "", request.started))
+        if pause is not None:
+            part.kept[place] = _after_pause(request, pause)
 
 
 def _joined(one: ThreadPart, other: ThreadPart) -> ThreadPart:
@@ -239,7 +281,7 @@ def tree(part: SessionPart, running: Sequence[AgentRequest]) -> list[dict[str, A
             "forked_from": thread.forked_from,
             "began_by": calls.get(name),
             "started": thread.started,
-            "requests": [{"outcome": each.outcome, **msgspec.to_builtins(each)} for each in requests.get(name, ())],
+            "requests": list(map(_shown, requests.get(name, ()))),
             "threads": [],
         }
 
@@ -248,6 +290,12 @@ def tree(part: SessionPart, running: Sequence[AgentRequest]) -> list[dict[str, A
         if parent is not None:
             nodes[parent]["threads"] = [nodes[name] for name in names]
     return [nodes[name] for name in children.get(None, ())]
+
+
+def _shown(request: AgentRequest) -> dict[str, Any]:
+    """Return a request as JSON."""
+    known = msgspec.structs.replace(request, last_call=None, answered=None, told=False)
+    return {"outcome": request.outcome, **msgspec.to_builtins(known)}
 
 
 def _beginnings(threads: dict[str, ThreadPart]) -> dict[str, str]:

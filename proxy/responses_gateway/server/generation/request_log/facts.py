@@ -81,6 +81,18 @@ class Account(NamedTuple):
     team: str | None = None
 
 
+class ClientCalls(NamedTuple):
+    """The calls of an answer that the client runs: the id of the last one, and how many begin sub-agents, as far as their tools
+    are known. `answered`: the id of the last call of the answer before, if the request has brought its result."""
+
+    last: str | None = None
+    spawned: int = 0
+    answered: str | None = None
+
+
+NO_CALLS = ClientCalls()
+
+
 class AnswerFacts(msgspec.Struct, frozen=True, eq=False):
     """What is known of an answer. `state` is the kind of the open item. `chunks`, `usage`, `repairs`: see `Translator`; `turns`
     are those of the model. `items` and `events` are numbers by type, `spans` the items themselves. `reason`: why
@@ -112,8 +124,8 @@ class RequestFacts(msgspec.Struct, eq=False):
     """One request. `id` is unique among the requests of all workers, which the client's `request_id` may not be; it is empty
     where no requests are remembered. `client` is the client's name of itself, `account` says who it is. `protocol`: that of
     the client. `asker`: the session and thread for which the client asks, as far as it says; its ids are those of the `tenant`.
-    `spawned`: how many sub-agents the answer has called, as far as their tools are known. `relayed`: what a request to this
-    `path` has used that was only relayed.
+    `client_calls`: what is known of the calls that the client runs. `relayed`: what a request to this `path` has used that was
+    only relayed.
 
     `detached`: the response continues without its client, so that its delivery is logged by another request. `handed_over`: it
     continues in another gateway, or waits for its completion window. `pod`: the server behind a router. `refusal` is the HTTP
@@ -136,7 +148,7 @@ class RequestFacts(msgspec.Struct, eq=False):
     model: str = ""
     tenant: str = ""
     asker: Asker = NOBODY
-    spawned: int = 0
+    client_calls: ClientCalls = NO_CALLS
     relayed: Usage | None = None
     path: str | None = None
     streamed: bool = False
