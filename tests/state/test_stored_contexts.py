@@ -125,7 +125,54 @@ def test_another_backend_is_named_by_another_process(tmp_path: Path) -> None:
     run(test())
 
 
-def test_the_store_is_asked_only_for_threads_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_comes_back_is_compared_with_the_turn_that_another_process_had_meanwhile(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with at_processes(2, tmp_path / "store.db", patient_server(), patient_server()) as (one, other):
+            first = await one.turn(user(QUESTION))
+            await settled()
+            other.served.parts.pool.members.by_name[first["backend"]].draining = True
+            await other.turn(user(QUESTION))
+            await settled()
+            line = await one.turn(user(QUESTION))
+            assert line["backend"] == first["backend"]
+            assert caused(line) == ("other_backend", lost(line))
+
+    run(test())
+
+
+def test_what_a_session_that_comes_back_loses_is_all_that_was_read_meanwhile(tmp_path: Path) -> None:
+    async def test() -> None:
+        app = patient_server()
+        async with at_processes(2, tmp_path / "store.db", app) as (one, other):
+            await one.turn(user(QUESTION))
+            await settled()
+            before = await other.turn(user(QUESTION))
+            await settled()
+            app[CACHE].clear()
+            line = await one.turn(user(QUESTION))
+            assert caused(line) == ("evicted", lost(line))
+            assert line["cache_context"] == before["input_tokens"] + before["output_tokens"]
+
+    run(test())
+
+
+def test_a_thread_that_is_too_large_for_the_store_is_not_taken_for_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with at_processes(2, tmp_path / "store.db", patient_server()) as (one, other):
+            await one.turn(user(QUESTION))
+            await settled()
+            monkeypatch.setattr(stored_contexts, "LARGEST", 0)
+            before = await other.turn(user(QUESTION))
+            await settled()
+            line = await other.turn(user(QUESTION))
+            assert line["cache_context"] == before["input_tokens"] + before["output_tokens"]
+
+    run(test())
+
+
+def test_a_store_of_one_process_is_asked_only_for_threads_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not at all for requests of no session."""
     asked: list[str | None] = []
     exchange = PromptHashTable.exchange

@@ -15,7 +15,9 @@ from typing import Any, Literal
 import msgspec
 
 from responses_gateway.backend.block_sizes import BlockSizes
+from responses_gateway.request.prompt_cache.contexts import Contexts
 from responses_gateway.request.prompt_cache.prompt_print import PromptPrint, print_of_items
+from responses_gateway.server.features.cache_diagnostics.stored_contexts import StoredContexts
 from responses_gateway.server.features.cache_diagnostics.turns import LOST, CacheTurns
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
@@ -144,7 +146,9 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
 
     sizes = BlockSizes(pool)
     stack.push_async_callback(sizes.close)
-    turns = CacheTurns(core.metrics, core.responses, sizes, table)
+    contexts = Contexts()
+    stored = None if table is None else StoredContexts(table, contexts, shared=core.settings.store != "memory")
+    turns = CacheTurns(core.metrics, core.responses, sizes, contexts, stored)
     stack.push_async_callback(turns.close)
     return Opened(steps=[with_diagnostics], session_steps=[turns.begun], session_notes=[turns.explained])
 

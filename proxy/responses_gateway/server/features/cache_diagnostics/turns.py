@@ -20,7 +20,6 @@ from responses_gateway.server.generation.preparation.prepared_request import Pre
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.settings import Settings
-from responses_gateway.state.prompt_hashes import PromptHashTable
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.instruments import Counter
 from responses_gateway.telemetry.metrics import Metrics
@@ -41,14 +40,16 @@ _LONGEST_ANSWER = 1024 * 1024
 
 
 class CacheTurns:
-    """Explains the turns of sessions when they have ended; with a `table`, also those whose earlier turns others have had."""
+    """Explains the turns of sessions that have ended; with `stored` ones, also those whose earlier turns others had."""
 
-    def __init__(self, metrics: Metrics, responses: Responses, sizes: BlockSizes, table: PromptHashTable | None) -> None:
+    def __init__(
+        self, metrics: Metrics, responses: Responses, sizes: BlockSizes, contexts: Contexts, stored: StoredContexts | None
+    ) -> None:
         self._metrics = metrics
         self._responses = responses
         self._sizes = sizes
-        self._contexts = Contexts()
-        self._stored = None if table is None else StoredContexts(table, self._contexts)
+        self._contexts = contexts
+        self._stored = stored
 
     async def begun(self, prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
         """Have earlier turns of a thread read, while the backend answers."""
