@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from responses_gateway.server.features.rollouts.chains import ChainedCall, chain_of, pieces_of
+from responses_gateway.server.features.rollouts.chains import chain_of, pieces_of
 from responses_gateway.server.features.rollouts.spans import shown
+from responses_gateway.state.token_trees import CallTokens, KeptCall
 from responses_gateway.stream.sampling.recorder import CallRecorder, SampledTokens
 from tests.stream.recorded_servers import servers_of
 from tests.stream.stream_player import DONE, event, new_translator
@@ -127,12 +128,14 @@ def test_what_a_server_tells_wrongly_is_left_out(fields: dict[str, Any]) -> None
     assert json.loads(response)["status"] == "completed"
 
 
-def calls(*parts: tuple[list[int] | None, list[int], bool]) -> list[ChainedCall]:
+def kept_call(name: str, prompt: list[int] | None, ids: list[int], log_probs: array[float] | None, unbroken: bool) -> KeptCall:
+    tokens = CallTokens(None if prompt is None else array("q", prompt), array("q", ids), log_probs)
+    return KeptCall(name, name, None, None, b"{}", tokens, unbroken)
+
+
+def calls(*parts: tuple[list[int] | None, list[int], bool]) -> list[KeptCall]:
     return [
-        ChainedCall(
-            str(number), None if prompt is None else array("q", prompt), array("q", ids), array("d", [-1.0] * len(ids)), on
-        )
-        for number, (prompt, ids, on) in enumerate(parts)
+        kept_call(str(number), prompt, ids, array("d", [-1.0] * len(ids)), on) for number, (prompt, ids, on) in enumerate(parts)
     ]
 
 
@@ -151,5 +154,5 @@ def test_the_parts_of_a_chain_are_those_between_breaks() -> None:
     pieces = pieces_of(calls(([1], [2], False), ([1, 2, 3], [4], True), (None, [5], True), ([1], [2], True), ([7], [8], False)))
     assert [piece.call_ids for piece in pieces] == [["0", "1"], ["3"], ["4"]]
     assert [piece.token_ids for piece in pieces] == [[1, 2, 3, 4], [1, 2], [7, 8]]
-    unknown = chain_of([ChainedCall("0", array("q", [1]), array("q", [2]), None, unbroken=False)])
+    unknown = chain_of([kept_call("0", [1], [2], None, unbroken=False)])
     assert unknown.log_probs == [0.0, None]

@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from responses_gateway.server.access.access_log import AccessLog
+from responses_gateway.server.access.api_keys import for_admin
 from responses_gateway.server.access.clients import CLIENTS, Clients
 from responses_gateway.server.access.cors import allowed_origins, is_allowed
 from responses_gateway.server.access.counter_table import Table
@@ -260,17 +261,19 @@ def _add_operations(
     if parts.settings.admin_key is None:
         return
     sums_of = partial(usage_sums, workers) if workers is not None else parts.accounts.usage.sums
-    router.add_get("/admin/usage", UsageExport(parts.settings, sums_of).export)
-    for route in parts.routes:
-        if isinstance(route, HttpRoute) and route.for_operators:
-            router.add_route(route.method, route.path, route.handler)
     admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda _done, _name, _fields: None))
-    router.add_get("/admin/backends", admin.list_backends)
-    router.add_post("/admin/backends", admin.add)
-    router.add_get("/admin/backends/{name}", admin.show)
-    router.add_delete("/admin/backends/{name}", admin.remove)
-    router.add_post("/admin/backends/{name}/drain", admin.drain)
-    router.add_post("/admin/backends/{name}/resume", admin.resume)
+    routes = [
+        HttpRoute("GET", "/admin/usage", UsageExport(sums_of).export),
+        HttpRoute("GET", "/admin/backends", admin.list_backends),
+        HttpRoute("POST", "/admin/backends", admin.add),
+        HttpRoute("GET", "/admin/backends/{name}", admin.show),
+        HttpRoute("DELETE", "/admin/backends/{name}", admin.remove),
+        HttpRoute("POST", "/admin/backends/{name}/drain", admin.drain),
+        HttpRoute("POST", "/admin/backends/{name}/resume", admin.resume),
+        *(route for route in parts.routes if isinstance(route, HttpRoute) and route.for_operators),
+    ]
+    for route in routes:
+        router.add_route(route.method, route.path, for_admin(parts.settings, route.handler))
 
 
 def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> Workers | None:

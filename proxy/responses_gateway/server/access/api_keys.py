@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from pydantic import SecretStr
 
 from responses_gateway.request.rollouts.names import divided
@@ -109,6 +110,17 @@ def require_admin_key(settings: Settings, headers: Mapping[str, str]) -> None:
     if not wanted or scheme.lower() != "bearer" or not right:
         message = "This needs the gateway's admin key: send it as `Authorization: Bearer …`."
         raise ApiError(401, message, type="authentication_error", code="invalid_api_key")
+
+
+def for_admin(settings: Settings, handler: Handler) -> Handler:
+    """Return a handler that answers those who have the admin key."""
+
+    @needs(Needs.NOTHING)
+    async def answer(request: web.Request) -> web.StreamResponse:
+        require_admin_key(settings, request.headers)
+        return await handler(request)
+
+    return answer
 
 
 def team_of(exchange: Exchange, settings: Settings) -> str | None:

@@ -10,7 +10,6 @@ import msgspec
 from aiohttp import web
 from pydantic import ValidationError
 
-from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
 from responses_gateway.server.access.errors import invalid_field
 from responses_gateway.server.features.client_keys.stored_keys import StoredKeys
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
@@ -43,11 +42,9 @@ class AdminKeys:
         self._live = live
         self._stored = stored
 
-    @needs(Needs.NOTHING)
-    async def list_all(self, request: web.Request) -> web.Response:
+    async def list_all(self, _request: web.Request) -> web.Response:
         """Answer `GET` with all keys: those of the settings, and those that were made here. Raise `ApiError`,
         `StoreUnavailable`."""
-        require_admin_key(self._settings, request.headers)
         shown = [self._shown(name, _details(key), "settings") for name, key in self._live.given.api_keys.items()]
         if self._stored is not None:
             await self._stored.read()
@@ -55,11 +52,9 @@ class AdminKeys:
             shown += [self._shown(row.name, msgspec.json.decode(row.details), "admin", row.created_at) for row in rows]
         return web.json_response({"object": "list", "data": shown})
 
-    @needs(Needs.NOTHING)
     async def add(self, request: web.Request) -> web.Response:
         """Answer `POST`: make a key with a `name` and the fields of `api_keys` in the settings. Raise `ApiError`,
         `StoreUnavailable`."""
-        require_admin_key(self._settings, request.headers)
         stored = self._require_store()
         if not self._settings.identifies_clients:
             raise ApiError(409, _OPEN, code="no_keys_in_settings")
@@ -85,10 +80,8 @@ class AdminKeys:
         answer = {**self._shown(name, _details(key), "admin", created_at), "key": secret}
         return web.json_response(answer, status=201, headers={"Cache-Control": "no-store"})
 
-    @needs(Needs.NOTHING)
     async def revoke(self, request: web.Request) -> web.Response:
         """Answer `DELETE`: a key that was made here opens nothing from now on. Raise `ApiError`, `StoreUnavailable`."""
-        require_admin_key(self._settings, request.headers)
         name = request.match_info["name"]
         if self._stored is not None and is_key_name(name) and await self._stored.table.remove(name):
             logs.logger().info("client key revoked", extra=logs.fields(key=name))

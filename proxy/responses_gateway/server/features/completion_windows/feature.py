@@ -17,7 +17,7 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened | None:
         return None
     windows = CompletionWindows(core.responses, background, core.share)
     stack.push_async_callback(windows.close)
-    waiting = WaitingResponses(core.settings, windows.table)
+    waiting = WaitingResponses(windows.table)
     route = HttpRoute("GET", "/admin/waiting", waiting.list_all, for_operators=True)
     return Opened(postponements=[windows.postpone], routes=[route])
 

@@ -9,22 +9,17 @@ from typing import Any
 
 from aiohttp import web
 
-from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
-from responses_gateway.settings import Settings
 from responses_gateway.state.waiting import Due, WaitingTable
 
 
 class WaitingResponses:
-    """Serves the path. `settings` are those at the start."""
+    """Serves the path."""
 
-    def __init__(self, settings: Settings, table: WaitingTable) -> None:
-        self._settings = settings
+    def __init__(self, table: WaitingTable) -> None:
         self._table = table
 
-    @needs(Needs.NOTHING)
-    async def list_all(self, request: web.Request) -> web.Response:
+    async def list_all(self, _request: web.Request) -> web.Response:
         """Answer `GET` with how many wait, by model and window. Raise `ApiError`, `StoreUnavailable`."""
-        require_admin_key(self._settings, request.headers)
         now = time.time()
         due = sorted(await self._table.due(), key=_group)
         return web.json_response({"object": "list", "data": [_shown(list(group), now) for _, group in groupby(due, _group)]})

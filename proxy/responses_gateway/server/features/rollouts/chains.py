@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
-
-class ChainedCall(NamedTuple):
-    """One call, in order. The tokens are None where they are not known. `unbroken`: the prompt begins with all tokens of the
-    call before."""
-
-    id: str
-    prompt: array[int] | None
-    sampled: array[int] | None
-    log_probs: array[float] | None
-    unbroken: bool
+from responses_gateway.state.token_trees import KeptCall
 
 
 class Chain(NamedTuple):
@@ -29,7 +19,7 @@ class Chain(NamedTuple):
     call_ids: list[str]
 
 
-def chain_of(calls: Iterable[ChainedCall]) -> Chain:
+def chain_of(calls: Iterable[KeptCall]) -> Chain:
     """Return the tokens of calls as one list. A call without tokens is left out, so that the next one begins anew."""
     whole = Chain([], [], [], [], [])
     for piece in pieces_of(calls):
@@ -40,23 +30,24 @@ def chain_of(calls: Iterable[ChainedCall]) -> Chain:
     return whole
 
 
-def pieces_of(calls: Iterable[ChainedCall]) -> list[Chain]:
+def pieces_of(calls: Iterable[KeptCall]) -> list[Chain]:
     """Return the same, as a chain for each part that is not broken."""
     pieces: list[Chain] = []
     known = 0  # how many tokens of the call before stand at the end of the last piece
     for call in calls:
-        if call.prompt is None or call.sampled is None:
+        prompt, sampled, log_probs = call.tokens
+        if prompt is None or sampled is None:
             known = 0
             continue
         if not call.unbroken or not known:
             pieces.append(Chain([], [], [], [], []))
             known = 0
         piece = pieces[-1]
-        new = call.prompt[known:]
-        piece.token_ids.extend(new + call.sampled)
-        piece.mask.extend([0] * len(new) + [1] * len(call.sampled))
+        new = prompt[known:]
+        piece.token_ids.extend(new + sampled)
+        piece.mask.extend([0] * len(new) + [1] * len(sampled))
         piece.log_probs.extend([0.0] * len(new))
-        piece.log_probs.extend([None] * len(call.sampled) if call.log_probs is None else call.log_probs)
+        piece.log_probs.extend([None] * len(sampled) if log_probs is None else log_probs)
         piece.call_ids.append(call.id)
-        known = len(call.prompt) + len(call.sampled)
+        known = len(prompt) + len(sampled)
     return pieces

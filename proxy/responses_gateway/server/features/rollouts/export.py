@@ -12,7 +12,7 @@ from aiohttp import web
 
 from responses_gateway.request.rollouts.names import rollout_name, unknown_rollout
 from responses_gateway.server.access.api_keys import tenant_of
-from responses_gateway.server.features.rollouts.chains import Chain, ChainedCall, chain_of, pieces_of
+from responses_gateway.server.features.rollouts.chains import Chain, chain_of, pieces_of
 from responses_gateway.server.http.bodies import too_large
 from responses_gateway.server.http.exchange import read_json_body
 from responses_gateway.state.token_trees import KeptCall, Page, TokenTreeTable, Tree
@@ -117,9 +117,9 @@ def _written(page: Page, about: Mapping[str, Any], form: str, *, chained: bool) 
     """Return the body of an answer."""
     encode = msgspec.json.Encoder().encode
     if form == "jsonl":
-        shown: Iterable[Any] = map(Chain._asdict, pieces_of(map(_chained, page.calls))) if chained else map(_shown, page.calls)
+        shown: Iterable[Any] = map(Chain._asdict, pieces_of(page.calls)) if chained else map(_shown, page.calls)
         return b"".join(encode(line) + b"\n" for line in shown)
-    content = chain_of(map(_chained, page.calls))._asdict() if chained else {"calls": [_shown(call) for call in page.calls]}
+    content = chain_of(page.calls)._asdict() if chained else {"calls": [_shown(call) for call in page.calls]}
     paging = {"has_more": page.more, "last_id": page.calls[-1].id if page.calls else None}
     return encode({**about, **content, **paging})
 
@@ -140,10 +140,6 @@ def _shown(call: KeptCall) -> dict[str, Any]:
         "generation_token_ids": _listed(call.tokens.sampled),
         "generation_log_probs": _listed(call.tokens.log_probs),
     }
-
-
-def _chained(call: KeptCall) -> ChainedCall:
-    return ChainedCall(call.id, *call.tokens, call.unbroken)
 
 
 def _listed(numbers: array[_N] | None) -> list[_N] | None:

@@ -70,15 +70,13 @@ class ResponseKeeper:
     prepared: PreparedRequest
     policy: Policy
     chain: TokenChain | None = None  # of prompts that are to be ids
-    _facts: RequestFacts | None = None
     _prompts: list[AskedPrompt] = field(default_factory=list)  # by turn
     _parentage: Parentage | None = None  # of the first turn
     _sent: Mapping[str, Any] | None = None
     _own: set[str] = field(default_factory=set)  # fields that have the ids of the prompt of a turn
 
     def begin(self, facts: RequestFacts) -> None:
-        """Take the facts of the request, which tell who asks, and which backend answers."""
-        self._facts = facts
+        """Take the facts of the request, which tell the backend that answers."""
         self.recorder.backend = lambda: facts.backend
 
     async def asking(self, call: ChatCall) -> ChatCall:
@@ -126,7 +124,7 @@ class ResponseKeeper:
         last = len(self.recorder.calls) - 1
         done = translator.lifecycle.writer.done
         firsts = [turn.first_item for turn in translator.lifecycle.turns] + [len(done)]
-        asker = None if self._facts is None else self._facts.asker
+        asker = self.prepared.caller.asker
         records: list[CallRecord] = []
         for number, sampled in enumerate(self.recorder.calls):
             tokens = sampled.tokens()
@@ -136,8 +134,8 @@ class ResponseKeeper:
                 CallRecord(
                     response_id if number == last else f"{response_id}.{number + 1}",
                     response_id,
-                    None if asker is None else asker.kind,
-                    None if asker is None else asker.thread,
+                    asker.kind,
+                    asker.thread,
                     msgspec.json.encode(self._details(translator, number, tokens, items)),
                     CallTokens(tokens.prompt, tokens.ids, tokens.log_probs),
                     link,
@@ -157,7 +155,7 @@ class ResponseKeeper:
         self, translator: Translator, number: int, tokens: SampledTokens, items: Sequence[Mapping[str, Any]]
     ) -> CallDetails:
         sampled = self.recorder.calls[number]
-        asker = None if self._facts is None else self._facts.asker
+        asker = self.prepared.caller.asker
         outcome = self._prompts[number].outcome if number < len(self._prompts) else NO_IDS
         misfit = outcome.misfit_in(tokens.prompt)
         hidden = translator.lifecycle.writer is not translator.writer  # the client has other items
@@ -167,10 +165,10 @@ class ResponseKeeper:
             tokens.finish_reason,
             tokens.weight_version,
             sampled.backend,
-            None if asker is None else asker.session,
-            None if asker is None else asker.thread,
-            None if asker is None else asker.parent,
-            None if asker is None else asker.agent,
+            asker.session,
+            asker.thread,
+            asker.parent,
+            asker.agent,
             # Why there are no tokens comes first, and before absent log probabilities what became of the prompt.
             tokens.reason if tokens.ids is None else misfit or tokens.reason,
             outcome.ids is not None and tokens.prompt is not None and misfit is None,

@@ -17,13 +17,13 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     table = None if store is None else SessionTable(store.database, core.settings.store_days * DAY)
     memory = SessionMemory(core.responses, table)
     stack.push_async_callback(memory.close)
-    pages = SessionPages(core.settings, memory)
+    pages = SessionPages(memory)
     return Opened(
         readers=[memory.read],
         session_notes=[memory.note],
         routes=[
-            HttpRoute("GET", "/admin/sessions", pages.for_admin(pages.list_rows), for_operators=True),
-            HttpRoute("GET", "/admin/sessions/{id}", pages.for_admin(pages.show), for_operators=True),
+            HttpRoute("GET", "/admin/sessions", pages.list_rows, for_operators=True),
+            HttpRoute("GET", "/admin/sessions/{id}", pages.show, for_operators=True),
             HttpRoute("GET", "/ui/api/sessions", pages.list_rows, for_visitors=True),
             HttpRoute("GET", "/ui/api/sessions/{id}", pages.show, for_visitors=True),
         ],

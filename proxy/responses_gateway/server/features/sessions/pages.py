@@ -12,14 +12,12 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
-from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key, tenant
+from responses_gateway.server.access.api_keys import tenant
 from responses_gateway.server.features.sessions.agent_requests import AgentRequest, SessionOwner
 from responses_gateway.server.features.sessions.memory import RunningRequest, SessionMemory
 from responses_gateway.server.features.sessions.parts import SessionPart, merged, outline, row, tree
 from responses_gateway.server.http.routes import ASK_ALL
-from responses_gateway.settings import Settings
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.wire.errors import ApiError, invalid_request
 
@@ -39,10 +37,9 @@ class View(msgspec.Struct):
 
 
 class SessionPages:
-    """Serves the paths. `settings` are those at the start."""
+    """Serves the paths."""
 
-    def __init__(self, settings: Settings, memory: SessionMemory) -> None:
-        self._settings = settings
+    def __init__(self, memory: SessionMemory) -> None:
         self._memory = memory
 
     # ---- what other workers ask --------------------------------------------------------------------------------------
@@ -69,16 +66,6 @@ class SessionPages:
         return View([] if part is None else [part], running)
 
     # ---- what people ask ---------------------------------------------------------------------------------------------
-
-    def for_admin(self, handler: Handler) -> Handler:
-        """Return a handler that answers those who have the admin key."""
-
-        @needs(Needs.NOTHING)
-        async def answer(request: web.Request) -> web.StreamResponse:
-            require_admin_key(self._settings, request.headers)
-            return await handler(request)
-
-        return answer
 
     async def list_rows(self, request: web.Request) -> web.Response:
         """Answer `GET ?limit=&key=&session=&since=` with rows, those last where something happened first. Raise `ApiError`."""
