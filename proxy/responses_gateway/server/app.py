@@ -42,7 +42,7 @@ from responses_gateway.server.resources.passthrough import Passthrough
 from responses_gateway.server.resources.stored_responses import StoredResponses
 from responses_gateway.server.resources.usage_export import UsageExport
 from responses_gateway.server.resources.websocket import WebSockets
-from responses_gateway.server.window.permissions import WindowAccess
+from responses_gateway.server.window.permissions import Permission, WindowAccess
 from responses_gateway.server.window.refusals import note_refusals
 from responses_gateway.server.window.resource import Window
 from responses_gateway.server.window.usage_report import usage_sums
@@ -291,7 +291,7 @@ def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> Work
     Window(workers, access, parts.in_flight, quotas).add_to(app)
     for route in parts.routes:
         if isinstance(route, HttpRoute) and route.for_visitors:
-            app.router.add_route(route.method, route.path, access.for_metadata(route.handler))
+            app.router.add_route(route.method, route.path, access.allowing(Permission.METADATA, route.handler))
     return workers
 
 

@@ -60,17 +60,13 @@ class WindowAccess:
             "client_port": self._settings.port if self._on_operations_port else None,
         }
 
-    def require(self, request: web.Request, wanted: Permission) -> None:
-        """Raise `ApiError` 401 or 403 unless the visitor has the permission."""
-        if self.permission_of(request) < wanted:
-            raise ApiError(403, _NO_CONTENT, code="admin_key_required")
-
-    def for_metadata(self, handler: Handler) -> Handler:
-        """Return a handler that answers those who may see metadata."""
+    def allowing(self, wanted: Permission, handler: Handler) -> Handler:
+        """Return a handler that answers visitors with a permission."""
 
         @needs(Needs.NOTHING)
         async def answer(request: web.Request) -> web.StreamResponse:
-            self.require(request, Permission.METADATA)
+            if self.permission_of(request) < wanted:
+                raise ApiError(403, _NO_CONTENT, code="admin_key_required")
             response = await handler(request)
             response.headers.update(SECURITY_HEADERS)
             response.headers["Cache-Control"] = "no-store"

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from responses_gateway.server.access.api_keys import Needs, needs
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.server.http.exchange import read_json_body
@@ -59,21 +59,28 @@ class Window:
         router.add_get("/ui", redirect)
         router.add_get("/ui/", page)
         router.add_get("/ui/{name}", page)
-        router.add_get("/ui/api/state", self.state)
-        router.add_get("/ui/api/live", self.live)
-        router.add_get("/ui/api/backends", self.backends)
-        router.add_post("/ui/api/backends/{name}/examine", self.examine)
-        router.add_get("/ui/api/plots", self.plots)
-        router.add_get("/ui/api/usage", self.usage)
-        router.add_post("/ui/api/recording", self.record)
-        router.add_post("/ui/api/search", self.search)
-        router.add_get("/ui/api/requests/{id}", self.request)
-        router.add_get("/ui/api/requests/{id}/live-steps", self.live_steps)
-        router.add_get("/ui/api/requests/{id}/contents", self.contents)
-        router.add_get("/ui/api/requests/{id}/answer", self.answer)
-        router.add_get("/ui/api/requests/{id}/steps", self.steps)
-        router.add_get("/ui/api/requests/{id}/record", self.download)
-        router.add_post("/ui/api/requests/{id}/replay", self.replay)
+        metadata: list[tuple[str, str, Handler]] = [
+            ("GET", "state", self.state),
+            ("GET", "live", self.live),
+            ("GET", "backends", self.backends),
+            ("GET", "plots", self.plots),
+            ("GET", "usage", self.usage),
+            ("GET", "requests/{id}", self._of_request("request")),
+            ("GET", "requests/{id}/live-steps", self.live_steps),
+        ]
+        content: list[tuple[str, str, Handler]] = [
+            ("POST", "backends/{name}/examine", self.examine),
+            ("POST", "recording", self.record),
+            ("POST", "search", self.search),
+            ("GET", "requests/{id}/contents", self._of_request("contents")),
+            ("GET", "requests/{id}/answer", self._of_request("answer")),
+            ("GET", "requests/{id}/steps", self.steps),
+            ("GET", "requests/{id}/record", self.download),
+            ("POST", "requests/{id}/replay", self._of_request("replay")),
+        ]
+        for permission, routes in ((Permission.METADATA, metadata), (Permission.CONTENT, content)):
+            for method, path, handler in routes:
+                router.add_route(method, f"/ui/api/{path}", self._access.allowing(permission, handler))
         app.cleanup_ctx.append(self._answer_other_workers)
 
     async def _answer_other_workers(self, _app: web.Application) -> AsyncIterator[None]:
@@ -85,7 +92,6 @@ class Window:
 
     # ---- all requests ------------------------------------------------------------------------------------------------
 
-    @needs(Needs.NOTHING)
     async def state(self, request: web.Request) -> web.Response:
         """Answer with the visitor's permission, whether requests are recorded, and what a client needs."""
         permission = self._access.permission_of(request)
@@ -95,10 +101,8 @@ class Window:
         found = {"version": __version__, "contents": contents, "admin": admin, "recording": recording}
         return _json({**found, **self._access.for_clients()})
 
-    @needs(Needs.NOTHING)
     async def live(self, request: web.Request) -> web.StreamResponse:
         """Answer with a stream of updates: the running requests, and those that have ended."""
-        self._access.require(request, Permission.METADATA)
         if self._live.visitors >= MOST_VISITORS:
             raise ApiError(503, "Too many visitors are looking at once. Please try again.", code="too_many_visitors")
         headers = {**SECURITY_HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
@@ -111,29 +115,23 @@ class Window:
                 await response.write(update)
         return response
 
-    @needs(Needs.NOTHING)
-    async def plots(self, request: web.Request) -> web.Response:
+    async def plots(self, _request: web.Request) -> web.Response:
         """Answer with the intervals of the last hour, of all workers together."""
-        self._access.require(request, Permission.METADATA)
         intervals: dict[int, dict[str, Any]] = {}
         for interval in (interval for view in await self._intervals.get() for interval in view):
             _add(intervals.setdefault(interval["began"], {"began": interval["began"]}), interval)
         found = [intervals[began] for began in sorted(intervals)]
         return _json({"intervals": found, "first_token_buckets": LATENCY_BUCKETS, "gap_buckets": GAP_BUCKETS})
 
-    @needs(Needs.NOTHING)
     async def usage(self, request: web.Request) -> web.Response:
         """Answer with the usage of the last `days` days, of all workers together, and how much of each quota is used."""
-        self._access.require(request, Permission.METADATA)
         found = next((shared for days, shared in self._usage.items() if str(days) == request.query.get("days")), None)
         if found is None:
             raise invalid_request(f"'days' must be one of {', '.join(map(str, PERIODS))}.", "days", "invalid_value")
         return _json({**await found.get(), "quotas": await self._quotas.get()})
 
-    @needs(Needs.NOTHING)
     async def search(self, request: web.Request) -> web.Response:
         """Answer with the ids of the recorded requests that contain a `text`, they or their answers."""
-        self._access.require(request, Permission.CONTENT)
         text = read_object(await read_json_body(request)).get("text")
         if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST_SEARCH:
             message = f"'text' must be a text of at most {_LONGEST_SEARCH} characters."
@@ -145,72 +143,44 @@ class Window:
 
     # ---- one request -------------------------------------------------------------------------------------------------
 
-    @needs(Needs.NOTHING)
-    async def request(self, request: web.Request) -> web.Response:
-        """Answer with the details of a request, without content."""
-        self._access.require(request, Permission.METADATA)
-        return _json(await self._ask_owner(request, "request"))
-
-    @needs(Needs.NOTHING)
     async def live_steps(self, request: web.Request) -> web.Response:
         """Answer with the steps of a running request, without content."""
-        self._access.require(request, Permission.METADATA)
         return _json(await self._ask_owner(request, "live_steps", _after(request)))
 
-    @needs(Needs.NOTHING)
-    async def contents(self, request: web.Request) -> web.Response:
-        """Answer with a recorded request, as received and as sent to the backend."""
-        self._access.require(request, Permission.CONTENT)
-        return _json(await self._ask_owner(request, "contents"))
-
-    @needs(Needs.NOTHING)
-    async def answer(self, request: web.Request) -> web.Response:
-        """Answer with the items that a recorded request was answered."""
-        self._access.require(request, Permission.CONTENT)
-        return _json(await self._ask_owner(request, "answer"))
-
-    @needs(Needs.NOTHING)
     async def steps(self, request: web.Request) -> web.Response:
         """Answer with the timeline of a recorded request."""
-        self._access.require(request, Permission.CONTENT)
         return _json(await self._ask_owner(request, "steps", _after(request)))
 
-    @needs(Needs.NOTHING)
     async def download(self, request: web.Request) -> web.Response:
         """Answer with the file of a recording, for `responses-gateway replay`."""
-        self._access.require(request, Permission.CONTENT)
         record = await self._ask_owner(request, "record")
-        headers = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
-        headers["Content-Disposition"] = f'attachment; filename="{record["name"]}"'
+        headers = {"Content-Disposition": f'attachment; filename="{record["name"]}"'}
         return web.Response(text=record["text"], content_type="application/jsonl", headers=headers)
 
-    @needs(Needs.NOTHING)
-    async def replay(self, request: web.Request) -> web.Response:
-        """Repeat the translation of a recorded request with this version; answer with the differences."""
-        self._access.require(request, Permission.CONTENT)
-        return _json(await self._ask_owner(request, "replay"))
+    def _of_request(self, what: str) -> Handler:
+        """Return what answers with the details of a request, with what was received and sent, with the items of the answer, or
+        with the differences if its translation is repeated with this version."""
+
+        async def answer(request: web.Request) -> web.Response:
+            return _json(await self._ask_owner(request, what))
+
+        return answer
 
     async def _ask_owner(self, request: web.Request, method: str, *arguments: Any) -> Any:
         return await self._workers.ask_owner(request.match_info["id"], method, *arguments)
 
     # ---- backends and recording --------------------------------------------------------------------------------------
 
-    @needs(Needs.NOTHING)
-    async def backends(self, request: web.Request) -> web.Response:
+    async def backends(self, _request: web.Request) -> web.Response:
         """Answer with the backends."""
-        self._access.require(request, Permission.METADATA)
         return _json(merged_backends(await self._backends.get()))
 
-    @needs(Needs.NOTHING)
     async def examine(self, request: web.Request) -> web.Response:
         """Examine a backend as `doctor` does; answer with the results and the advice."""
-        self._access.require(request, Permission.CONTENT)
         return _json(await self._workers.ask_here("examine", request.match_info["name"]))
 
-    @needs(Needs.NOTHING)
     async def record(self, request: web.Request) -> web.Response:
         """Record the requests of the next `minutes`; 0 ends the recording."""
-        self._access.require(request, Permission.CONTENT)
         minutes = read_object(await read_json_body(request)).get("minutes")
         if not isinstance(minutes, int | float) or not 0 <= minutes <= _LONGEST_RECORDING:
             message = f"'minutes' must be a number from 0 to {_LONGEST_RECORDING}."
@@ -242,5 +212,4 @@ def _add(total: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 def _json(value: Any) -> web.Response:
-    headers = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json", headers=headers)
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
