@@ -123,7 +123,7 @@ def test_a_rollout_and_a_chain_are_read_in_pages_and_lines() -> None:
             assert await lines(served, "?format=jsonl") == calls
             (piece,) = await lines(served, f"?format=jsonl&chain={calls[-1]['id']}")
             assert piece["token_ids"] == calls[-1]["prompt_token_ids"] + calls[-1]["generation_token_ids"]
-            for query in ("?limit=0", "?limit=1001", "?limit=x", "?format=csv"):
+            for query in ("?limit=0", "?limit=1001", "?limit=00000000001001", "?limit=x", "?format=csv"):
                 assert_error(await ask(served, "GET", f"/rollouts/ep1{query}"), 400, "invalid_value")
             for query in ("?after=resp_none", "?chain=resp_none"):
                 assert_error(await ask(served, "GET", f"/rollouts/ep1{query}"), 400, "call_not_found")

@@ -211,8 +211,8 @@ def test_an_alias_that_begins_with_claude_is_served_and_listed() -> None:
                 assert ([entry["id"] for entry in page["data"]], page["has_more"]) == (["simulator"], True)
                 rest = (await ask(served, "GET", "/v1/models?after_id=simulator", headers=VERSION)).json
                 assert ([entry["id"] for entry in rest["data"]], rest["has_more"]) == (["claude-opus-5"], False)
-                wrong = await ask(served, "GET", "/v1/models?after_id=gone", headers=VERSION)
-                error_in(wrong, 400, "invalid_request_error")
+                for query in ("after_id=gone", "limit=0", f"limit={'9' * 5000}"):
+                    error_in(await ask(served, "GET", f"/v1/models?{query}", headers=VERSION), 400, "invalid_request_error")
 
     run(test())
 

@@ -208,7 +208,16 @@ def test_input_items_are_paged() -> None:
             second = (await get(served, f"{path}?order=asc&limit=2")).json["last_id"]
             before = (await get(served, f"{path}?order=asc&before={second}&include[]=file_search_call.results")).json
             assert ([item["content"][0]["text"] for item in before["data"]], before["has_more"]) == (["0"], False)
-            for query in ("limit=0", "limit=101", "limit=x", "order=up", "after=nobody", "before=nobody", "include=thoughts"):
+            for query in (
+                "limit=0",
+                "limit=101",
+                "limit=0000000000101",
+                "limit=x",
+                "order=up",
+                "after=nobody",
+                "before=nobody",
+                "include=thoughts",
+            ):
                 assert_error(await get(served, f"{path}?{query}"), 400)
 
     run(test())

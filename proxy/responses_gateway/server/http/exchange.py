@@ -108,6 +108,14 @@ async def read_body(request: web.Request) -> bytes:
     return data
 
 
+def read_limit(request: web.Request, default: int, most: int) -> int:
+    """Return `limit` of the query. Raise `ApiError` 400."""
+    limit = request.query.get("limit", str(default))
+    if not limit.isascii() or not limit.isdigit() or len(limit) > 9 or not 1 <= int(limit) <= most:
+        raise invalid_request(f"Invalid value for 'limit': a number from 1 to {most} is expected.", "limit", "invalid_value")
+    return int(limit)
+
+
 async def read_json_body(request: web.Request) -> bytes:
     """Do as `read_body`. A browser has to say that the body is JSON: what a page may send without asking says something else.
     Raise `ApiError` 415, too."""

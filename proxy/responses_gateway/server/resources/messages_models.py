@@ -11,6 +11,7 @@ from aiohttp.typedefs import Handler
 
 from responses_gateway.server.access.api_keys import Needs, needs
 from responses_gateway.server.access.errors import protocol_of
+from responses_gateway.server.http.exchange import read_limit
 from responses_gateway.server.protocols.messages import MESSAGES
 from responses_gateway.server.resources.models import Models, Refused
 from responses_gateway.wire.errors import ApiError, invalid_request, read_error
@@ -44,7 +45,7 @@ class MessagesModels:
     async def list_models(self, request: web.Request) -> web.Response:
         """Answer `GET /v1/models` with a page of the list."""
         found = [_shown(model) for model in await self._listed(request)]
-        page, more = _page(found, request.query)
+        page, more = _page(found, request)
         ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
         return web.json_response({"data": page, "has_more": more, **ends})
 
@@ -74,19 +75,17 @@ def _shown(model: Mapping[str, Any]) -> dict[str, Any]:
     return {**shown, "max_input_tokens": window, "max_tokens": window} if type(window) is int else shown
 
 
-def _page(found: list[dict[str, Any]], query: Mapping[str, str]) -> tuple[list[dict[str, Any]], bool]:
+def _page(found: list[dict[str, Any]], request: web.Request) -> tuple[list[dict[str, Any]], bool]:
     """Return the models that are asked for, and whether there are more. Raise `ApiError` 400."""
-    limit = query.get("limit", str(_DEFAULT))
-    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit) <= _MOST:
-        raise invalid_request(f"limit: a number from 1 to {_MOST} is expected.", "limit", "invalid_value")
+    limit = read_limit(request, _DEFAULT, _MOST)
     ids = [model["id"] for model in found]
-    if (before := query.get("before_id")) is not None:
+    if (before := request.query.get("before_id")) is not None:
         end = _position(ids, before, "before_id")
-        return found[max(0, end - int(limit)) : end], end > int(limit)
+        return found[max(0, end - limit) : end], end > limit
     begin = 0
-    if (after := query.get("after_id")) is not None:
+    if (after := request.query.get("after_id")) is not None:
         begin = _position(ids, after, "after_id") + 1
-    return found[begin : begin + int(limit)], len(found) > begin + int(limit)
+    return found[begin : begin + limit], len(found) > begin + limit
 
 
 def _position(ids: list[str], wanted: str, param: str) -> int:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import msgspec
 from aiohttp import web
 
+from responses_gateway.server.http.exchange import read_limit
 from responses_gateway.state import Cursor, HistorySpan, ItemPage, PageOrder
 from responses_gateway.state.histories import HistoryTable
 from responses_gateway.wire.errors import invalid_request
@@ -23,13 +24,10 @@ async def read_page(request: web.Request, table: HistoryTable, span: HistorySpan
     order = request.query.get("order", "desc")
     if order not in ("asc", "desc"):
         raise invalid_request("Invalid value for 'order': 'asc' or 'desc' is expected.", "order", "invalid_value")
-    limit = request.query.get("limit", str(_DEFAULT_LIMIT))
-    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= _MAX_LIMIT:
-        message = f"Invalid value for 'limit': a number from 1 to {_MAX_LIMIT} is expected."
-        raise invalid_request(message, "limit", "invalid_value")
+    limit = read_limit(request, _DEFAULT_LIMIT, _MAX_LIMIT)
     read_include(request)  # checked only: items are shown with all they have
     cursor = Cursor(request.query.get("after"), request.query.get("before"))
-    page = await table.page(span, cast("PageOrder", order), int(limit), cursor)
+    page = await table.page(span, cast("PageOrder", order), limit, cursor)
     if page is None:
         name = "after" if cursor.after is not None else "before"
         raise invalid_request(f"Item with id '{str(request.query[name])[:100]}' not found.", name, "item_not_found")

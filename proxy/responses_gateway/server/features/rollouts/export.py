@@ -14,7 +14,7 @@ from responses_gateway.request.rollouts.names import rollout_name, unknown_rollo
 from responses_gateway.server.access.api_keys import tenant_of
 from responses_gateway.server.features.rollouts.chains import Chain, chain_of, pieces_of
 from responses_gateway.server.http.bodies import too_large
-from responses_gateway.server.http.exchange import read_json_body
+from responses_gateway.server.http.exchange import read_json_body, read_limit
 from responses_gateway.state.token_trees import KeptCall, Page, TokenTreeTable, Tree
 from responses_gateway.stream.sampling.recorder import WITHOUT_TOKENS
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -97,7 +97,7 @@ class Rollouts:
     async def _answer(self, request: web.Request, tree: Tree, about: Mapping[str, Any], last: str | None) -> web.Response:
         """Answer with calls of a tree: all, or those that lead to the `last` one."""
         form = _form(request)
-        limit = _limit(request)
+        limit = read_limit(request, _LIMIT, _MOST)
         after = request.query.get("after")
         chain = request.query.get("chain")
         last = last if chain is None else chain
@@ -159,10 +159,3 @@ def _form(request: web.Request) -> str:
     if form not in ("json", "jsonl"):
         raise invalid_request("Invalid value for 'format': 'json' or 'jsonl' is expected.", "format", "invalid_value")
     return form
-
-
-def _limit(request: web.Request) -> int:
-    limit = request.query.get("limit", str(_LIMIT))
-    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= _MOST:
-        raise invalid_request(f"Invalid value for 'limit': a number from 1 to {_MOST} is expected.", "limit", "invalid_value")
-    return int(limit)
