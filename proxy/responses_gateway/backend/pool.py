@@ -157,9 +157,9 @@ class Pool:
         body: Body = None,
         headers: Iterable[tuple[str, str]] = (),
         on_failure: OnFailure = _unnoted,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send any other request and yield the answer, its body unread; see `Backend.request`. A `body` in bytes that names a
-        model must name that of `route`. Raises what `open_chat` raises, and 502 if the gateway's own key
+    ) -> AsyncIterator[tuple[str, aiohttp.ClientResponse]]:
+        """Send any other request and yield the backend's name and its answer, the body unread; see `Backend.request`. A `body`
+        in bytes that names a model must name that of `route`. Raises what `open_chat` raises, and 502 if the gateway's own key
         is refused."""
         headers = list(headers)
 
@@ -178,7 +178,7 @@ class Pool:
             async with answer:
                 if self.refuses_gateway_key(member, answer.status):
                     raise gateway_key_refused(answer.status)
-                yield answer
+                yield member.name, answer
         finally:
             self.places.ended(member, answer.status, None)
 

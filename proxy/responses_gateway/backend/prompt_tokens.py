@@ -148,9 +148,9 @@ async def text_of(
         return None
 
 
-async def _read(asking: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> tuple[int, bytes]:
+async def _read(asking: AbstractAsyncContextManager[tuple[str, aiohttp.ClientResponse]]) -> tuple[int, bytes]:
     """Return the status and the body of an answer."""
-    async with asking as answer:
+    async with asking as (_, answer):
         return answer.status, await read_at_most(answer.content, _LARGEST if answer.status == 200 else _LARGEST_REFUSAL)
 
 

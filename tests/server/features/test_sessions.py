@@ -232,7 +232,10 @@ def test_relayed_requests_count_where_they_name_a_session() -> None:
             assert row["session"] == requests[0]["expect"]["session"]
             assert (row["requests"], row["turns"], row["agents"]) == (4, 3, 2)
             assert row["output_tokens"] > 0  # a stream without usage is counted by its events
-            ((root, number, children),) = shape((await detail(served, row["id"]))["threads"])
+            threads = (await detail(served, row["id"]))["threads"]
+            (backend,) = served.parts.pool.members.by_name
+            assert {request["backend"] for request in threads[0]["requests"]} == {backend}
+            ((root, number, children),) = shape(threads)
             assert (root, number) == (requests[0]["expect"]["thread"], 3)
             assert children == [(requests[2]["expect"]["thread"], 1, [])]
             usage = await ask(served, "GET", "/admin/usage?by=session", headers=ADMIN)

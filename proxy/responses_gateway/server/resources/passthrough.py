@@ -127,7 +127,7 @@ class Passthrough:
         relaying = self._reports.relaying
         relaying[facts] = lambda: UNKNOWN
         try:
-            async with sending as answer:
+            async with sending as (facts.backend, answer):
                 facts.times.first = asyncio.get_running_loop().time()
                 meter = UsageMeter(is_stream=answer.content_type == "text/event-stream")
                 relaying[facts] = lambda: meter.usage

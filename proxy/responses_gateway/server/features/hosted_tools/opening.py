@@ -127,7 +127,7 @@ def image_server(pool: Pool, model: str) -> Generate:
 
 async def _generate(pool: Pool, route: Route, body: bytes) -> bytes:
     try:
-        async with pool.request("POST", _PATH, route, body=body, headers=_HEADERS) as answer:
+        async with pool.request("POST", _PATH, route, body=body, headers=_HEADERS) as (_, answer):
             content = await read_at_most(answer.content, LONGEST_ANSWER + 1)
             if len(content) > LONGEST_ANSWER:
                 raise ToolFailure("The image is too large. Ask for a smaller one.")
