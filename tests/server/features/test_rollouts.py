@@ -11,6 +11,7 @@ import pytest
 from responses_gateway.conformance.checker import frames
 from responses_gateway.settings.keys import hash_of
 from tests.judges import judge_stream
+from tests.server.gateway_process import fresh_connections, program
 from tests.server.running_gateway import run, simulated
 
 
@@ -164,6 +165,19 @@ def test_without_a_store_the_tokens_in_memory_are_bounded_and_the_record_says_wh
         assert records[-1]["dropped_calls"] == 0
         assert [call["reason"] for call in records[-1]["calls"]] == [None, None]
         assert all(len(record["calls"]) + record["dropped_calls"] >= 2 for record in records)
+
+    run(test())
+
+
+def test_without_a_store_a_rollout_has_the_calls_of_all_workers() -> None:
+    async def test() -> None:
+        flags = ("--simulator", "--workers", "2", "--no-adapt", "--store", "none")
+        async with program(*flags) as running, fresh_connections() as session:
+            body = {"model": "simulator", "input": "scenario: plain tps: 2000"}
+            ids = [(await post(session, running.url, body, {"X-Rollout-Id": "ep1"}))["id"] for _ in range(10)]
+            for _ in range(6):  # any worker may answer
+                rollout = await read(session, f"{running.url}/rollouts/ep1")
+                assert [call["id"] for call in rollout["calls"]] == ids
 
     run(test())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from shutil import disk_usage
 
 import msgspec
 from aiohttp import web
@@ -101,14 +102,18 @@ def _enter(request: web.Request) -> None:
 async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     store = core.responses.store
     database: Database
-    if store is None:  # what is asked for by name is kept all the same, as long as the process runs
-        database = Sqlite(None)
+    most_bytes = None  # `store_max_bytes` tells
+    if store is None:  # what is asked for by name is kept all the same, as long as the gateway runs
+        most_bytes = MOST_BYTES_IN_MEMORY
+        folder = core.workers_folder  # in memory, too, mostly
+        if folder is not None:
+            most_bytes = min(most_bytes, disk_usage(folder).free // 2)
+        database = Sqlite(None if folder is None else folder / "rollouts.sqlite3")
         await database.open()
         stack.push_async_callback(database.close)
     else:
         database = store.database
     pool = core.responses.pool
-    most_bytes = MOST_BYTES_IN_MEMORY if store is None else None  # else `store_max_bytes` tells
     table = TokenTreeTable(database, core.settings.store_days * DAY, most_bytes=most_bytes)
     rollouts = Rollouts(table)
     routes: list[Route] = [

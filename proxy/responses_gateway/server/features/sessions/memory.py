@@ -52,8 +52,6 @@ class SessionMemory:
         self._change = asyncio.Event()
         self._task = None if store is None else asyncio.create_task(self._keep_up())
 
-    # ---- what ends ---------------------------------------------------------------------------------------------------
-
     def read(self, ended: Sequence[RequestFacts]) -> None:
         """Take requests that have ended."""
         for facts in ended:
@@ -96,8 +94,6 @@ class SessionMemory:
             self._changed[part.name] = part
             self._change.set()
 
-    # ---- what runs ---------------------------------------------------------------------------------------------------
-
     def running(self) -> Iterator[RunningRequest]:
         """Yield the requests of sessions that run here."""
         running = self._responses.reports.relayed()
@@ -111,8 +107,6 @@ class SessionMemory:
     def report(self) -> None:
         """Have the requests taken that have just ended."""
         self._responses.metrics.flush()
-
-    # ---- the store ---------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Write what is left."""

@@ -42,8 +42,6 @@ class SessionPages:
     def __init__(self, memory: SessionMemory) -> None:
         self._memory = memory
 
-    # ---- what other workers ask --------------------------------------------------------------------------------------
-
     def sessions(self, key: str | None, session: str | None) -> View:
         """Return the sessions of this worker in which something happened last, without their requests: all, or those of a key,
         or with a client's name."""
@@ -64,8 +62,6 @@ class SessionPages:
         part = self._memory.remembered.get(session_id)
         running = [each for each in self._memory.running() if each.owner.id == session_id]
         return View([] if part is None else [part], running)
-
-    # ---- what people ask ---------------------------------------------------------------------------------------------
 
     async def list_rows(self, request: web.Request) -> web.Response:
         """Answer `GET ?limit=&key=&session=&since=` with rows, those last where something happened first. Raise `ApiError`."""
