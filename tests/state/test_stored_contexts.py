@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,6 +19,7 @@ from responses_gateway.state.prompt_hashes import PromptHashTable
 from tests.log_lines import log_lines
 from tests.request.builders import function, user
 from tests.server.features.test_cache_turns import INSTRUCTIONS, Client, caused, clients, lost
+from tests.server.gateway_process import fresh_connections, program
 from tests.server.running_gateway import gateway, post, run
 from tests.waiting import until
 
@@ -168,6 +170,24 @@ def test_a_thread_that_is_too_large_for_the_store_is_not_taken_for_what_it_was(
             await settled()
             line = await other.turn(user(QUESTION))
             assert line["cache_context"] == before["input_tokens"] + before["output_tokens"]
+
+    run(test())
+
+
+def test_without_a_store_no_worker_says_what_it_does_not_know_of_a_session() -> None:
+    async def test() -> None:
+        flags = ("--simulator", "--workers", "2", "--no-adapt", "--store", "none")
+        async with program(*flags) as running, fresh_connections() as session:
+            items: list[Any] = []
+            for _ in range(12):
+                items.append(user("scenario: plain tps: 2000"))
+                body = {"model": "simulator", "input": items}
+                async with session.post(f"{running.url}/v1/responses", json=body, headers={"x-session-id": "s1"}) as answer:
+                    items += (await answer.json())["output"]
+            await running.says(" outcome=completed", times=12)
+            causes = re.findall(r"cache_cause=(\w+)", running.said)
+            assert causes[0] == "first"
+            assert "first" not in causes[1:]
 
     run(test())
 

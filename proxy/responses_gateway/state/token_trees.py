@@ -278,9 +278,6 @@ def _tree(sql: Sql, tenant: str, name: str) -> Tree | None:
     return None if row is None else Tree(*row)
 
 
-# ---- parents -------------------------------------------------------------------------------------------------------------
-
-
 def _parent_of(sql: Sql, tree: int, parentage: Parentage) -> int:
     """Return the key of the call that another one continues; 0 if it begins something."""
     key = 0 if parentage.response is None else _last_key(sql, tree, "id = ?", parentage.response)
@@ -309,9 +306,6 @@ def _path_to(sql: Sql, key: int) -> list[int]:
         (key,),
     ).fetchall()
     return [row[0] for row in rows]
-
-
-# ---- tokens --------------------------------------------------------------------------------------------------------------
 
 
 class _Rebuilt:

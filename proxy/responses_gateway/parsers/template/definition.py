@@ -10,21 +10,10 @@ from responses_gateway.parsers.template.contents import Content, check_transform
 from responses_gateway.parsers.template.delimiters import Delimiter, Expression, Literals, TemplateError
 
 _KEYS = frozenset({"version", "defaults", "fields", "start_anchor", "start_anchor_pattern"})
-_FIELD_KEYS = frozenset(
-    {
-        "open",
-        "open_pattern",
-        "close",
-        "close_pattern",
-        "content",
-        "content_args",
-        "repeats",
-        "join",
-        "optional",
-        "transform",
-        "transform_each",
-    }
-)
+_FIELD_KEYS = frozenset({
+    "open", "open_pattern", "close", "close_pattern", "content", "content_args", "repeats", "join", "optional", "transform",
+    "transform_each",
+})  # fmt: skip
 REASONING_FIELDS = frozenset({"thinking", "reasoning", "reasoning_content"})
 CONTENT_FIELD = "content"
 CALLS_FIELD = "tool_calls"

@@ -52,26 +52,10 @@ MAX_WAITING = 16
 # The only headers that are kept.
 _HEADERS = frozenset({"content-type", "originator", "user-agent", "x-request-id"})
 # Settings that say where things are, or how to get in, and nothing about the translation.
-_PRIVATE = frozenset(
-    {
-        "admin_key",
-        "api_keys",
-        "backend",
-        "backends",
-        "backend_api_key",
-        "cors_origins",
-        "host",
-        "jwt",
-        "model_table",
-        "port",
-        "record",
-        "seal_key",
-        "teams",
-        "tokenizer",
-        "trusted_proxy",
-        "webhooks",
-    }
-)
+_PRIVATE = frozenset({
+    "admin_key", "api_keys", "backend", "backends", "backend_api_key", "cors_origins", "host", "jwt", "model_table", "port",
+    "record", "seal_key", "teams", "tokenizer", "trusted_proxy", "webhooks",
+})  # fmt: skip
 # Bytes of all records in the folder `record`, because they are made to look into a case, and not to be kept; and of those in a
 # temporary one. The oldest are deleted.
 RECORDS_LIMIT = 1024**3

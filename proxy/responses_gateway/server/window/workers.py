@@ -35,24 +35,10 @@ _CONNECTIONS = 20
 # Seconds after which a socket that refuses connections is that of a worker that has ended.
 OPENING_TIMEOUT = 5.0
 # The methods of a view that other workers may call.
-_METHODS = frozenset(
-    {
-        "answer",
-        "backends",
-        "contents",
-        "intervals",
-        "live_steps",
-        "record",
-        "record_for",
-        "recording",
-        "replay",
-        "request",
-        "requests",
-        "search",
-        "steps",
-        "unstored_usage",
-    }
-)
+_METHODS = frozenset({
+    "answer", "backends", "contents", "intervals", "live_steps", "record", "record_for", "recording", "replay", "request",
+    "requests", "search", "steps", "unstored_usage",
+})  # fmt: skip
 
 
 class Workers:

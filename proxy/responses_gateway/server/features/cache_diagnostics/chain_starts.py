@@ -28,7 +28,7 @@ def chain_start(responses: Responses, prepared: PreparedRequest, prompt: Prompt)
     response = msgspec.json.decode(first.json)
     usage = response.get("usage") or {}
     server = _server(responses, prepared.caller.tenant, first.id)
-    place = _last_answer(prompt)
+    place = last_answer(prompt)
     if server is None or place is None or not usage or {item["type"] for item in response["output"]} - _OF_ONE_TURN:
         return None
     thought = (usage.get("output_tokens_details") or {}).get("reasoning_tokens", 0)
@@ -46,7 +46,7 @@ def _server(responses: Responses, tenant: str, response_id: str) -> str | None:
     return None if only is None or only.router else f"{only.name}\n"
 
 
-def _last_answer(prompt: Prompt) -> int | None:
+def last_answer(prompt: Prompt) -> int | None:
     """Return the place of the last message of the model."""
     messages = ((place, prompt.message(place)) for place in reversed(range(prompt.checksums.count)))
     return next((place for place, message in messages if message is not None and message.role == "assistant"), None)

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from responses_gateway.backend.block_sizes import BlockSizes
-from responses_gateway.request.prompt_cache.context import Answer
+from responses_gateway.request.prompt_cache.context import Answer, CachedContext
 from responses_gateway.request.prompt_cache.contexts import Asking, Contexts
 from responses_gateway.request.prompt_cache.explanation import Report
-from responses_gateway.request.prompt_cache.prompt_print import text_checksum
+from responses_gateway.request.prompt_cache.prompt_print import Prompt, text_checksum
 from responses_gateway.request.who_asks.asker import Kind
-from responses_gateway.server.features.cache_diagnostics.chain_starts import chain_start
+from responses_gateway.server.features.cache_diagnostics.chain_starts import chain_start, last_answer
 from responses_gateway.server.features.cache_diagnostics.stored_contexts import StoredContexts
+from responses_gateway.server.features.feature import Core
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
-from responses_gateway.server.generation.responses import Responses
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.instruments import Counter
-from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.deltas import Usage
 
 LOST = Counter(
@@ -42,14 +41,13 @@ _LONGEST_ANSWER = 1024 * 1024
 class CacheTurns:
     """Explains the turns of sessions that have ended; with `stored` ones, also those whose earlier turns others had."""
 
-    def __init__(
-        self, metrics: Metrics, responses: Responses, sizes: BlockSizes, contexts: Contexts, stored: StoredContexts | None
-    ) -> None:
-        self._metrics = metrics
-        self._responses = responses
+    def __init__(self, core: Core, sizes: BlockSizes, contexts: Contexts, stored: StoredContexts | None) -> None:
+        self._metrics = core.metrics
+        self._responses = core.responses
         self._sizes = sizes
         self._contexts = contexts
         self._stored = stored
+        self._knows_all = core.workers_folder is None or stored is not None
 
     async def begun(self, prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
         """Have earlier turns of a thread read, while the backend answers."""
@@ -69,28 +67,31 @@ class CacheTurns:
         used = turns[0].used
         if asker.session is None or used is None or used.input is None or facts.backend is None:
             return _NOTHING
-        if prepared.compaction is not None:
-            return _NOTHING  # because what was sent behind the summary is not this request
+        if prepared.compaction is not None:  # what was sent behind the summary is not this request
+            return _NOTHING
         asking = _asking(prepared)
         report = Report(f"{facts.backend}\n{facts.pod or ''}", used.input, used.cached)
         # What asks the model to go on is in no later request, so that nothing behind it is where it was.
         last = next((turn for turn in turns if turn.continued), turns[-1]).used or used
         said = _answer(prepared, translator, used, last)
         prompt = prepared.call.prompt(checksum=hash if self._stored is None else self._stored.checksum)
-        if prepared.context.first is not None and not self._contexts.of(asking):
+        known = self._contexts.of(asking)
+        if prepared.context.first is not None and not known:
             start = chain_start(self._responses, prepared, prompt)
             if start is not None:
                 self._contexts.begin(asking, [start])
+        is_unknown = not self._knows_all and _goes_on_elsewhere(known, prompt)
         explanation = self._contexts.turn(asking, prompt, report, said, self._sizes.of(facts.backend))
-        if self._stored is not None:
-            self._stored.write(asking)
-        if explanation.cause == "evicted":
-            self._sizes.ask(facts.backend)  # because it may have been started again, in another way
         if asker.final:
             self._contexts.forget(asking.tenant, asking.session)
+        elif self._stored is not None:
+            self._stored.write(asking)
+        if is_unknown:
+            return _NOTHING
+        if explanation.cause == "evicted":
+            self._sizes.ask(facts.backend)  # because it may have been started again, in another way
         if explanation.cause is not None:
-            model = self._metrics.model(facts.model)
-            self._metrics.count(LOST, model, explanation.cause, amount=explanation.lost or 0)
+            self._metrics.count(LOST, self._metrics.model(facts.model), explanation.cause, amount=explanation.lost or 0)
         return {
             "cache_cause": explanation.cause,
             "cache_lost": explanation.lost,
@@ -98,6 +99,11 @@ class CacheTurns:
             "cache_possible": explanation.possible,
             "cache_item": explanation.item or None,
         }
+
+
+def _goes_on_elsewhere(known: Sequence[CachedContext], prompt: Prompt) -> bool:
+    """Tell whether the model has answered since the turns that are known, so that another worker had the last one."""
+    return (last_answer(prompt) or -1) > max((context.checksums.count for context in known), default=-1)
 
 
 def _asking(prepared: PreparedRequest) -> Asking:

@@ -49,17 +49,8 @@ class GuardedAnswer:
     flagged is only reported. One question at a time: while the guard thinks, more text comes together. An `AnswerFilter`."""
 
     __slots__ = (
-        "_blocked",
-        "_crowded",
-        "_failure",
-        "_held",
-        "_judging",
-        "_moderation",
-        "_pass_on",
-        "_source",
-        "_timer",
-        "_tools",
-    )
+        "_blocked", "_crowded", "_failure", "_held", "_judging", "_moderation", "_pass_on", "_source", "_timer", "_tools",
+    )  # fmt: skip
 
     def __init__(self, moderation: Moderation, tools: ToolTable) -> None:
         """`tools` are those that may be called."""

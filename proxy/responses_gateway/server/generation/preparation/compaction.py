@@ -31,21 +31,10 @@ _LONGEST_QUESTION = 16_000
 _LAST_WORDS = "\n\nThe last message of the user, word for word:\n\n"
 
 # What a request says about its answer, and not about the summary.
-_ABOUT_THE_ANSWER: dict[str, None] = dict.fromkeys(
-    (
-        "background",
-        "context_management",
-        "conversation",
-        "include",
-        "max_output_tokens",
-        "max_tool_calls",
-        "moderation",
-        "previous_response_id",
-        "text",
-        "tool_choice",
-        "top_logprobs",
-    )
-)
+_ABOUT_THE_ANSWER: dict[str, None] = dict.fromkeys((
+    "background", "context_management", "conversation", "include", "max_output_tokens", "max_tool_calls", "moderation",
+    "previous_response_id", "text", "tool_choice", "top_logprobs",
+))  # fmt: skip
 
 
 class Summary(NamedTuple):
