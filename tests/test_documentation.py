@@ -199,6 +199,14 @@ def test_its_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_a_page_begins_with_a_sentence(page: Path) -> None:
+    """What it is for stands before the first heading, list, table or block."""
+    text = page.read_text(encoding="utf-8")
+    (_, after_title) = re.split(r"^# .+$", text, maxsplit=1, flags=re.MULTILINE)
+    assert re.match(r"\s*(?:\[|`/?)?[A-Za-z]", after_title)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_no_heading_stands_twice(page: Path) -> None:
     """A link to the second of two would lead to the first."""
     headings = re.findall(r"^#+ (.+)$", _BLOCK.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)

@@ -228,6 +228,15 @@ def test_the_model_of_the_file_stays_if_it_is_served(named: str, written: str, s
     assert configured(home)["model"] == written
 
 
+def test_a_file_that_did_not_exist_before_it_was_written_can_be_deleted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = home / "config.toml"
+    arguments = ["codex-config", "--model", "one", "--default"]
+    assert main([*arguments, "--write"]) == 0
+    assert main([*arguments, "--restore"]) == 1
+    assert capsys.readouterr().err.endswith("nothing was changed: if --write has made the file, delete it\n")
+    assert path.exists()
+
+
 def test_no_backup_overwrites_another(home: Path) -> None:
     (home / "config.toml").write_text(FILE, encoding="utf-8")
     assert main(["codex-config", "--model", "one", "--write", "--default"]) == 0

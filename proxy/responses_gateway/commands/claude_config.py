@@ -44,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model to start with (default: the first one served)")
     parser.add_argument("--env-key", metavar="NAME", help="environment variable with the gateway's key, if it needs one")
     client_files.add_arguments(parser, "the environment to a file for `claude --settings FILE`", "`env` in settings.json")
-    parser.add_argument("--claude-home", type=Path, metavar="DIR", help="its folder (default: CLAUDE_CONFIG_DIR or ~/.claude)")
+    parser.add_argument(
+        "--claude-home", type=Path, metavar="DIR", help="Claude Code's home folder (default: CLAUDE_CONFIG_DIR or ~/.claude)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -55,7 +55,9 @@ def restore(path: Path) -> str:
     free = _free_backup(path)
     backup = _backup(path, free - 1)
     if free == 0:
-        raise Unusable(f"there is no backup of {path} ({backup.name}), so nothing was changed")
+        raise Unusable(
+            f"there is no backup of {path} ({backup.name}), so nothing was changed: if --write has made the file, delete it"
+        )
     try:
         os.replace(backup, path)
     except OSError as error:

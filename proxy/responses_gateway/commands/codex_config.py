@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model to start with (default: the one in the file if served, else the first served)")
     parser.add_argument("--env-key", metavar="NAME", help="environment variable with the gateway's key, if it needs one")
     client_files.add_arguments(parser, f"the configuration to a profile for `codex --profile {PROFILE}`", "config.toml")
-    parser.add_argument("--codex-home", type=Path, metavar="DIR", help="its folder (default: CODEX_HOME or ~/.codex)")
+    parser.add_argument("--codex-home", type=Path, metavar="DIR", help="Codex's home folder (default: CODEX_HOME or ~/.codex)")
 
 
 def run(args: argparse.Namespace) -> int:

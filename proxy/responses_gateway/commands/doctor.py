@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.epilog = (
         "Exit status: 0 if it works (with the settings that are printed), 1 if something is broken, 2 if it could not be "
-        "examined. The doctor sends some twenty small requests, and one prompt that is too long, to see the error."
+        "examined. The doctor sends about twenty small requests, and one prompt that is too long."
     )
     parser.add_argument("url", nargs="?", metavar="URL", help=f"URL of a Chat Completions server (default: {_DEFAULT_URL})")
     parser.add_argument("--gateway", metavar="URL", help="test a running gateway instead, from end to end")
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model to use (default: the first that the server lists)")
     parser.add_argument("--api-key", metavar="KEY", help="key of the server (default: the variable OPENAI_API_KEY)")
     parser.add_argument("--timeout", type=positive, default=120, metavar="SECONDS", help="longest silence (default: 120)")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the settings that are recommended to this file")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the recommended settings to this file")
     parser.add_argument("--json", action="store_true", help="report as JSON")
     parser.add_argument("--agent", action="store_true", help="also play twenty agent tasks, and report how the model behaves")
 
