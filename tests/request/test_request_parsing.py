@@ -13,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.requests import MAX_DEPTH, ResponsesRequest, parse_request
+from responses_gateway.wire.requests import MAX_DEPTH, ResponsesRequest, parse_request, read_object
 from tests.thoroughness import examples
+
+# Characters of a text that makes a body long.
+LONG = 100_000
 
 
 def refusal(body: Any) -> ApiError:
@@ -176,9 +179,10 @@ def test_a_mapping_that_holds_itself_gets_a_400() -> None:
     assert refusal(body).code == "invalid_json"
 
 
-def test_nesting_up_to_the_limit_is_fine() -> None:
+@pytest.mark.parametrize("length", [1, LONG])
+def test_nesting_up_to_the_limit_is_fine(length: int) -> None:
     def nested(depth: int) -> bytes:
-        return b'{"model": "m", "input": "x", "extra": ' + b"[" * depth + b"]" * depth + b"}"
+        return b'{"model": "m", "input": "%b", "extra": ' % (b"x" * length) + b"[" * depth + b"]" * depth + b"}"
 
     parse_request(nested(MAX_DEPTH - 1))
     assert refusal(nested(MAX_DEPTH)).code == "invalid_json"
@@ -189,6 +193,17 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
+
+
+def test_a_long_body_is_read_as_a_short_one_however_deep_its_values_are() -> None:
+    value: Any = {"a": [1, -0.5, 2**70, None, True, "\u00e9", 12345678901234567890, 1e300]}
+    for depth in range(40):
+        fields = {"x": value, "y": [value], "long": "x" * LONG}
+        assert read_object(json.dumps(fields).encode()) == fields, depth
+        value = {"b": value, "c": [value, []]} if depth < 8 else [value] if depth % 3 else {"d": value}
+    for wrong in ([1], "x", None, 1):
+        with pytest.raises(ApiError, match="must be a JSON object"):
+            read_object(json.dumps(wrong).encode() + b" " * LONG)
 
 
 @settings(max_examples=examples(150), deadline=None)

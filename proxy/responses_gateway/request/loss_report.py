@@ -42,8 +42,8 @@ class LossReport(msgspec.Struct):
     _entries: dict[Loss, None] = msgspec.field(default_factory=dict)
 
     def add(self, loss: Loss) -> None:
-        """Report an outcome."""
-        self._entries[reported(loss)] = None
+        """Report an outcome, as `reported` returns it."""
+        self._entries[loss] = None
 
     def preserved(self, kind: Kind, name: str) -> None:
         self._entries[_loss(kind, name, "preserved")] = None

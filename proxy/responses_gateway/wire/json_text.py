@@ -70,14 +70,22 @@ def sendable(text: str) -> str:
 def json_object(text: str) -> str | None:
     """Return the JSON object that a model wrote as strict JSON, or None if it is no object. Line breaks and other control
     characters in strings, which JSON wants escaped, are taken as the model means them; all else stays as it stands."""
-    found = _read(text)
-    return None if found is None else found[0]
+    try:
+        _any_object.decode(text)
+    except (ValueError, RecursionError):
+        found = _mended(text)
+        return None if found is None else found[0]
+    return text
 
 
 def read_object(text: str) -> dict[str, Any] | None:
     """Return the object that a model wrote as JSON, in the same way."""
-    found = _read(text.encode("utf-8", "replace").decode())
-    return None if found is None else found[1]
+    text = text.encode("utf-8", "replace").decode()
+    try:
+        return _any_object.decode(text)
+    except (ValueError, RecursionError):
+        found = _mended(text)
+        return None if found is None else found[1]
 
 
 def with_whole_characters(data: bytes) -> bytes:
@@ -106,12 +114,8 @@ def decode_as(data: bytes, kind: type[T]) -> T:
         raise msgspec.DecodeError(str(error)) from None
 
 
-def _read(text: str) -> tuple[str, dict[str, Any]] | None:
-    """Return an object as strict JSON, and as such."""
-    try:
-        return text, _any_object.decode(text)
-    except (ValueError, RecursionError):
-        pass
+def _mended(text: str) -> tuple[str, dict[str, Any]] | None:
+    """Return an object that is no strict JSON as such, and as an object."""
     try:
         written = json.dumps(json.loads(text, strict=False), ensure_ascii=False, allow_nan=False)
         return written, _any_object.decode(written)

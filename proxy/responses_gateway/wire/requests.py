@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
@@ -46,7 +47,7 @@ MAX_FIELDS = 256
 _MAX_INCLUDES = 64
 # Smaller bodies, in bytes, cannot contain too many values and are not checked.
 _SMALL = 1024 * 1024
-# Bytes above which a body has so many brackets nearly always that it is looked at how deep they are.
+# Bytes above which a body has so many brackets nearly always that they are not counted.
 _LONG = 64 * 1024
 
 Temperature = Annotated[float, Field(ge=0, le=2)]
@@ -237,13 +238,31 @@ def _decode(body: bytes | bytearray | memoryview) -> dict[str, Any]:
     if len(raw) > _SMALL and sum(raw.count(sign) for sign in _SIGNS) > MAX_VALUES:
         message = f"The request body contains too many values: at most {MAX_VALUES} are accepted."
         raise ApiError(413, message, code="request_too_large")
+    if len(raw) > _LONG:
+        try:
+            return _shallow().decode(raw)
+        except (ValueError, RecursionError):  # as one that is deeper than most, whose depth is looked at
+            pass
     fields = _decode_any(raw)
     if not isinstance(fields, dict):
         raise invalid_request("The request body must be a JSON object.", code="invalid_json")
-    may_be_deep = len(raw) > _LONG or raw.count(b"{") + raw.count(b"[") > MAX_DEPTH  # counting in a long one takes longer
+    may_be_deep = len(raw) > _LONG or raw.count(b"{") + raw.count(b"[") > MAX_DEPTH
     if may_be_deep and _deeper_than(fields, MAX_DEPTH):
         raise _too_deep()
     return fields
+
+
+@cache  # because it takes milliseconds
+def _shallow() -> msgspec.json.Decoder[dict[str, Any]]:
+    """Return what decodes bodies that are as deep as schemas of tools are, without a look at each value afterwards."""
+    plain = str | int | float | bool | None
+    inside: Any = plain
+    for _ in range(4):
+        inside = plain | list[inside] | dict[str, inside]
+    value: Any = inside
+    for _ in range(8):
+        value = plain | list[inside] | dict[str, value]
+    return msgspec.json.Decoder(dict[str, plain | list[value] | dict[str, value]])  # type: ignore[valid-type]
 
 
 def _too_deep() -> ApiError:

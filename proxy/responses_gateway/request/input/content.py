@@ -44,13 +44,13 @@ class Output(msgspec.Struct, frozen=True):
 
 
 def user_content(content: object, path: str, report: LossReport) -> str | list[Object]:
-    """Return the content of a user message: a string if it is text alone, else chat parts. Raises `ApiError` 400."""
+    """Return the content of the user message at `path`: a string if it is text alone, else parts. Raises `ApiError` 400."""
     if isinstance(content, str):
         return content
     only = _only_text(content)
     if only is not None:
         return only
-    parts = [_chat_part(part, param, report) for part, param in _parts(content, path)]
+    parts = [_chat_part(part, param, report) for part, param in _parts(content, f"{path}.content")]
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
     return parts
@@ -71,14 +71,14 @@ def system_text(content: object, path: str, report: LossReport) -> str:
 
 
 def assistant_text(content: object, path: str, report: LossReport) -> str:
-    """Return the text of an assistant message, refusals included (templates ignore the chat field `refusal`)."""
+    """Return the text of the assistant message at `path`, refusals included (templates ignore the chat field `refusal`)."""
     if isinstance(content, str):
         return content
     only = _only_text(content)
     if only is not None:
         return only
     texts = []
-    for part, param in _parts(content, path):
+    for part, param in _parts(content, f"{path}.content"):
         kind = text(part, "type", param)
         if kind == "refusal":
             report.adapted("content", "refusal", "sent back as text")
@@ -115,11 +115,10 @@ def reasoning_text(item: Object, path: str) -> str:
 
 def _only_text(content: object) -> str | None:
     """Return the text of a content that is one text part and nothing else, as most are: the others take longer."""
-    if not isinstance(content, list) or len(content) != 1 or not isinstance(content[0], dict):
+    if type(content) is not list or len(content) != 1 or type(part := content[0]) is not dict:
         return None
-    part = content[0]
     words = part.get("text")
-    if part.get("type") in _PLAIN_TYPES and isinstance(words, str) and "prompt_cache_breakpoint" not in part:
+    if part.get("type") in _PLAIN_TYPES and type(words) is str and "prompt_cache_breakpoint" not in part:
         return words
     return None
 

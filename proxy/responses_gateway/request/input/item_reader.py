@@ -19,7 +19,7 @@ from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_f
 from responses_gateway.request.input.content import assistant_text, reasoning_text, system_text, user_content
 from responses_gateway.request.input.items import Entry
 from responses_gateway.request.input.template_forms import APPROVAL, FORMED, in_forms, nine_characters
-from responses_gateway.request.loss_report import Loss, LossReport
+from responses_gateway.request.loss_report import Loss, LossReport, reported
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted_kinds import HOSTED
@@ -122,7 +122,7 @@ class ItemReader:
     def read(self, entries: Iterable[Entry]) -> None:
         """Read items. Raises `ApiError` 400."""
         for entry in entries:
-            self._item(entry)
+            _READERS.get(entry.kind, ItemReader._unread)(self, entry)
 
     def resume(self, leading: Sequence[str], messages: Sequence[Object]) -> None:
         """Begin where a conversation has got to: with the texts of its system message, and its other messages."""
@@ -137,7 +137,7 @@ class ItemReader:
         end = None
         closed = builder.closed
         for index, entry in enumerate(entries):
-            self._item(entry)
+            _READERS.get(entry.kind, ItemReader._unread)(self, entry)
             if builder.closed is not closed:
                 closed = builder.closed
                 end = TurnEnd(index, *closed, len(self._leading), 0)
@@ -161,13 +161,10 @@ class ItemReader:
         """Return the texts of the system message and the other messages at the end of a turn."""
         return self._leading[: end.leading], self._builder.first(end.messages)
 
-    def _item(self, entry: Entry) -> None:
+    def _unread(self, entry: Entry) -> None:
         kind = entry.kind
-        read = _READERS.get(kind)
-        if read is not None:
-            read(self, entry)
-        elif kind in READ_ELSEWHERE:
-            self._report.add(READ_ELSEWHERE[kind])
+        if kind in READ_ELSEWHERE:
+            self._report.add(reported(READ_ELSEWHERE[kind]))
         elif self._is_honoured(entry):
             self._report.preserved("item", kind)
         elif kind in SILENT_ITEMS:
@@ -184,18 +181,18 @@ class ItemReader:
         return entry.kind == "mcp_approval_response" and bool(self._mcp_labels)
 
     def _message(self, entry: Entry) -> None:
-        role = optional_text(entry.item, "role", entry.path) or "user"
-        content = entry.item.get("content")
-        param = f"{entry.path}.content"
+        item = entry.item
+        role = optional_text(item, "role", entry.path) or "user"
+        content = item.get("content")
         if role == "user":
-            self._user(user_content(content, param, self._report))
+            self._user(user_content(content, entry.path, self._report))
         elif role == "assistant":
             self._begun = True
-            if entry.item.get("phase") is not None:
+            if item.get("phase") is not None:
                 self._report.ignored("content", "phase", "chat messages have none", f"{entry.path}.phase", matters=False)
-            self._builder.add_text(assistant_text(content, param, self._report), turn_of(entry.item.get("id")))
+            self._builder.add_text(assistant_text(content, entry.path, self._report), turn_of(item.get("id")))
         elif role in ("system", "developer"):
-            self._system(role, system_text(content, param, self._report))
+            self._system(role, system_text(content, f"{entry.path}.content", self._report))
         else:
             message = f"Invalid value: {quote(role)}. Supported values are: 'user', 'assistant', 'system', 'developer'."
             raise invalid_request(message, f"{entry.path}.role", "invalid_value")
@@ -240,10 +237,11 @@ class ItemReader:
 
     def _reasoning(self, entry: Entry) -> None:
         self._begun = True
-        text = reasoning_text(entry.item, entry.path)
-        wanted = entry.item.get("reasoning_details") or entry.item.get("extra_content")
+        item = entry.item
+        text = reasoning_text(item, entry.path)
+        wanted = item.get("reasoning_details") or item.get("extra_content")
         if wanted:
-            self._builder.add_details(entry.item, turn_of(entry.item.get("id")))
+            self._builder.add_details(item, turn_of(item.get("id")))
         if wanted and not text:
             self._report.preserved("item", "reasoning")
         elif not text:
@@ -253,7 +251,7 @@ class ItemReader:
             self._report.ignored("item", "reasoning", "reasoning is not sent back", entry.path, matters=False)
         else:
             self._report.add(_REASONING)
-            self._builder.add_reasoning(text, turn_of(entry.item.get("id")))
+            self._builder.add_reasoning(text, turn_of(item.get("id")))
 
     def _agent_message(self, entry: Entry) -> None:
         """Read a message from another agent of the client."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -90,7 +90,7 @@ def _count(tools: Any) -> int:
     """Count the tools of a list and of its namespaces, which are not nested; malformed lists are refused later."""
     if not isinstance(tools, list):
         return 0
-    namespaces = (tool.get("tools") for tool in tools if isinstance(tool, Mapping) and tool.get("type") == "namespace")
+    namespaces = (tool.get("tools") for tool in tools if isinstance(tool, dict) and tool.get("type") == "namespace")
     return len(tools) + sum(len(members) for members in namespaces if isinstance(members, list))
 
 

@@ -23,7 +23,7 @@ from responses_gateway.server.http.event_stream import EventStream
 from responses_gateway.server.http.exchange import in_thread, read_json_body
 from responses_gateway.server.protocols.interface import ClientProtocol, Reading
 from responses_gateway.server.protocols.responses import RESPONSES
-from responses_gateway.server.resources.readings import LARGE_BODY, Readings, caller_of
+from responses_gateway.server.resources.readings import LARGE_BODY, LARGE_JSON, Readings, caller_of
 from responses_gateway.server.resources.resume import Follower
 from responses_gateway.stream.options import recognise
 from responses_gateway.wire.errors import ApiError
@@ -75,17 +75,17 @@ class Answers:
         form = self._protocol.body
         may_grow = recording is None and len(body) >= SMALLEST
         growing = known.read(creation.caller.tenant, body, form) if may_grow else None
-        large = len(body) >= LARGE_BODY
         if growing is not None:
             parsed = growing.asked
         else:
-            parsed = await in_thread(request, form.parse, body) if large else form.parse(body)
+            parsed = await in_thread(request, form.parse, body) if len(body) >= LARGE_JSON else form.parse(body)
             growing = Growing(body, form, parsed) if may_grow and known.keeps(body) else None
         if recording is not None:
             recording.parsed()
         if self._readings is None:
             return await self._respond(request, creation, parsed, growing=growing)
         turns = None if growing is None else growing.turns
+        large = len(body) >= LARGE_BODY
         reading = await self._readings.read(request, parsed, creation.caller, creation.in_force, large=large, known=turns)
         if turns is not None and not reading.resumed:
             growing = Growing(body, form, parsed)

@@ -71,7 +71,8 @@ async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reade
     growing = ground.scope.growing
     if growing is not None and growing.beginning is not None:  # because what is known has no documents
         items_of_request = items_of_request[growing.beginning.items :]
-    if pdf_reader is None or not (items_of_request or context.history):
+    too_many = len(items_of_request) > policy.max_input_items  # which the translation refuses
+    if pdf_reader is None or too_many or not (items_of_request or context.history):
         return Openings(tools, NO_DOCUMENTS)
     items = chain(items_of_request, context.history, context.references.values())
     # Clients of other protocols send a conversation again and again, which one refused document would end.

@@ -32,8 +32,10 @@ from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import KeptResult, decode_result
 from responses_gateway.wire.requests import ResponsesRequest
 
-# Items and parts of a request above which it is translated in a thread, because two thousand take several milliseconds.
+# Items and parts of a request above which it is translated in a thread, because two thousand take several milliseconds. A tool
+# counts as so many.
 _LONG = 2_000
+_TOOL = 10
 _CLAMPED = Loss("parameter", "max_output_tokens", "adapted", "reduced to what the context has room for")
 
 
@@ -221,7 +223,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         context = ground.context
         recording = ground.scope.recording
         items = request.input if isinstance(request.input, list) else ()
-        if not (items and _is_long(items)) and not (context.history and _is_long(context.history)):
+        if not _is_long(items, request.tools) and not (context.history and _is_long(context.history)):
             return translation.translate(request, context, recording)
         return await self.queue.in_thread(translation.tenant, translation.translate, request, context, recording)
 
@@ -243,7 +245,8 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
             return None
         known = growing.beginning
         others = () if known is not None else tuple(self.known.beginnings(translation.tenant))
-        if not _is_long(request.input[0 if known is None else known.items :]):
+        rest = request.input if known is None else request.input[known.items :]
+        if not _is_long(rest, request.tools if known is None else None):
             return translation.grow(request, context, known, kept, others)
         return await self.queue.in_thread(translation.tenant, translation.grow, request, context, known, kept, others)
 
@@ -316,9 +319,12 @@ async def _room_for_answer(
     return None if left < 1 or limit <= left else left
 
 
-def _is_long(items: Sequence[Any]) -> bool:
-    """Tell whether items, which may be anything, have so many parts that their translation takes a while."""
-    length = len(items)
+def _is_long(items: Sequence[Any], tools: Sequence[Any] | None = None) -> bool:
+    """Tell whether items, which may be anything, have so many parts that their translation takes a while, or there are as many
+    tools."""
+    length = len(items) + (_TOOL * len(tools) if tools else 0)
+    if length > _LONG:
+        return True
     for item in items:
         if type(item) is dict:
             parts = item.get("content") or item.get("output")
