@@ -45,6 +45,8 @@ _OBJECTS = ("reasoning", "text", "metadata")
 # The most fields of one object of parameters, known and unknown, and the most entries of `include`.
 MAX_FIELDS = 256
 _MAX_INCLUDES = 64
+# Larger bodies, in bytes, are decoded in a thread: others hold the interpreter's lock as long wherever that is done.
+LARGE = 1024 * 1024
 # Smaller bodies, in bytes, cannot contain too many values and are not checked.
 _SMALL = 1024 * 1024
 # Bytes above which a body has so many brackets nearly always that they are not counted.
@@ -262,7 +264,7 @@ def _shallow() -> msgspec.json.Decoder[dict[str, Any]]:
     value: Any = inside
     for _ in range(8):
         value = plain | list[inside] | dict[str, value]
-    return msgspec.json.Decoder(dict[str, plain | list[value] | dict[str, value]])  # type: ignore[valid-type]
+    return msgspec.json.Decoder(dict[str, plain | list[value] | dict[str, value]])
 
 
 def _too_deep() -> ApiError:

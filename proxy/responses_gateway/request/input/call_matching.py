@@ -11,7 +11,6 @@ several outputs, too."""
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -34,12 +33,11 @@ from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.item_ids import TurnKey, turn_of
 
-NO_OUTPUT = Output("(no output)", [])
+NO_OUTPUT = Output("(no output)")
 # The output of an asynchronous call that has none yet.
 PENDING_OUTPUT = Output(
     "This call runs in the background. Its result is not there yet: do not guess it, and do not make the call again. "
-    "Go on with the rest of the request.",
-    [],
+    "Go on with the rest of the request."
 )
 _ASYNC_TYPES = frozenset({"function_call", "custom_tool_call"})
 
@@ -92,7 +90,7 @@ class _Matcher:
 
     _reader: CallItemReader
     _report: LossReport
-    _unanswered: dict[str, deque[MatchedCall]] = field(default_factory=dict)
+    _unanswered: dict[str, list[MatchedCall]] = field(default_factory=dict)
     _copies: dict[str, int] = field(default_factory=dict)
     _by_path: dict[str, MatchedCall] = field(default_factory=dict)
     _ids: set[str] = field(default_factory=set)
@@ -118,7 +116,7 @@ class _Matcher:
             self.go_on(entry)
         matched = MatchedCall(call, self._unique(call.call_id), call.output)
         self._by_path[entry.path] = matched
-        waiting = self._unanswered.setdefault(call.call_id, deque())
+        waiting = self._unanswered.setdefault(call.call_id, [])
         if matched.output is None:
             waiting.append(matched)
         if call.asynchronous:
@@ -154,7 +152,7 @@ class _Matcher:
         if not waiting:
             self._report.ignored("item", entry.kind, "the call already has an output", entry.path)
             return
-        matched = waiting.popleft()
+        matched = waiting.pop(0)
         matched.output = output
         self._by_path[entry.path] = matched
 

@@ -133,7 +133,7 @@ class CallItemReader:
             output = kept.text
         arguments = self._arguments(item, path)
         chat_name = self._catalog.name_of_call("mcp", name, server)
-        return InputCall(call_id, chat_name, arguments, Output(output, []), extra=optional_object(item, "extra_content", path))
+        return InputCall(call_id, chat_name, arguments, Output(output), extra=optional_object(item, "extra_content", path))
 
     def _approval_request(self, item: Object, path: str) -> InputCall | None:
         request_id = filled_text(item, "id", path)
@@ -148,7 +148,7 @@ class CallItemReader:
             return None
         chat_name = self._catalog.name_of_call("mcp", text(item, "name", path), text(item, "server_label", path))
         extra = optional_object(item, "extra_content", path)
-        return InputCall(request_id, chat_name, self._arguments(item, path), Output(answer, []), extra=extra)
+        return InputCall(request_id, chat_name, self._arguments(item, path), Output(answer), extra=extra)
 
     def _hosted_call(self, item: Object, path: str) -> InputCall | None:
         """Return a call with the result that was kept, so that the model gets the same as when it was made; otherwise with what
@@ -161,7 +161,7 @@ class CallItemReader:
             return None
         name = self._catalog.find(kind.name, told.function, None) or told.chat_name or told.function
         arguments = _json(told.arguments) if kept is None else json_object(kept.arguments) or "{}"
-        output = Output((told.result or "") if kept is None else kept.text, [])
+        output = Output((told.result or "") if kept is None else kept.text)
         extra = optional_object(item, "extra_content", path)
         return InputCall(filled_text(item, "id", path), name, arguments, output, extra=extra)
 
@@ -206,22 +206,22 @@ class CallItemReader:
         return written
 
     def _plain_output(self, item: Object, path: str) -> Output:
-        return tool_output(item.get("output"), f"{path}.output", self._report)
+        return tool_output(item.get("output"), path, self._report)
 
     def _shell_output(self, item: Object, path: str) -> Output:
         runs = objects(item, "output", path)
-        return Output("\n\n".join(_shell_run(run, f"{path}.output[{index}]") for index, run in enumerate(runs)), [])
+        return Output("\n\n".join(_shell_run(run, f"{path}.output[{index}]") for index, run in enumerate(runs)))
 
     def _apply_patch_output(self, item: Object, path: str) -> Output:
         lines = [optional_text(item, "status", path), optional_text(item, "output", path)]
-        return Output("\n".join(filter(None, lines)), [])
+        return Output("\n".join(filter(None, lines)))
 
     def _tool_search_output(self, _item: Object, path: str) -> Output:
         names = self._catalog.names_declared_at(f"{path}.tools")
-        return Output(f"Tools found: {', '.join(names)}" if names else "No tools found.", [])
+        return Output(f"Tools found: {', '.join(names)}" if names else "No tools found.")
 
     def _program_output(self, item: Object, path: str) -> Output:
-        return Output(nullable_text(item, "result", path), [])
+        return Output(nullable_text(item, "result", path))
 
     def _computer_output(self, item: Object, path: str) -> Output:
         return screenshot(optional_object(item, "output", path), f"{path}.output", self._report)

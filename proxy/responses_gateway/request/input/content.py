@@ -40,7 +40,7 @@ class Output(msgspec.Struct, frozen=True):
     """The output of a tool: text for the tool message, and the parts that only a user message may have."""
 
     text: str
-    media: list[Object]
+    media: Sequence[Object] = ()
 
 
 def user_content(content: object, path: str, report: LossReport) -> str | list[Object]:
@@ -91,10 +91,10 @@ def assistant_text(content: object, path: str, report: LossReport) -> str:
 
 
 def tool_output(content: object, path: str, report: LossReport) -> Output:
-    """Return the output of a tool, given as a string or a list of parts. Raises `ApiError` 400."""
+    """Return the output of a tool in the item at `path`, given as a string or a list of parts. Raises `ApiError` 400."""
     if isinstance(content, str):
-        return Output(content, [])
-    parts = [_chat_part(part, param, report) for part, param in _parts(content, path)]
+        return Output(content)
+    parts = [_chat_part(part, param, report) for part, param in _parts(content, f"{path}.output")]
     texts = [part["text"] for part in parts if part["type"] == "text"]
     media = [part for part in parts if part["type"] != "text"]
     return Output("\n".join(texts), media)
@@ -125,7 +125,7 @@ def _only_text(content: object) -> str | None:
 
 def screenshot(image: Object | None, path: str, report: LossReport) -> Output:
     """Return the output of a computer call: one image."""
-    return Output("", [] if image is None else [_image(image, path, report)])
+    return Output("", () if image is None else (_image(image, path, report),))
 
 
 def _parts(content: object, path: str) -> list[tuple[Object, str]]:

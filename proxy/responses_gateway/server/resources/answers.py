@@ -23,11 +23,11 @@ from responses_gateway.server.http.event_stream import EventStream
 from responses_gateway.server.http.exchange import in_thread, read_json_body
 from responses_gateway.server.protocols.interface import ClientProtocol, Reading
 from responses_gateway.server.protocols.responses import RESPONSES
-from responses_gateway.server.resources.readings import LARGE_BODY, LARGE_JSON, Readings, caller_of
+from responses_gateway.server.resources.readings import LARGE_BODY, Readings, caller_of
 from responses_gateway.server.resources.resume import Follower
 from responses_gateway.stream.options import recognise
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.requests import ResponsesRequest, parse_request, read_object
+from responses_gateway.wire.requests import LARGE, ResponsesRequest, parse_request, read_object
 
 # The codes of a 400 that say more to a client than `invalid_prompt`.
 _KNOWN_CODES = frozenset({"context_length_exceeded", "model_not_found"})
@@ -78,7 +78,7 @@ class Answers:
         if growing is not None:
             parsed = growing.asked
         else:
-            parsed = await in_thread(request, form.parse, body) if len(body) >= LARGE_JSON else form.parse(body)
+            parsed = await in_thread(request, form.parse, body) if len(body) >= LARGE else form.parse(body)
             growing = Growing(body, form, parsed) if may_grow and known.keeps(body) else None
         if recording is not None:
             recording.parsed()

@@ -21,8 +21,6 @@ from responses_gateway.wire.errors import invalid_request
 
 # Larger bodies are read in a thread, so that no other stream waits for them, in bytes.
 LARGE_BODY = 256 * 1024
-# So are larger ones decoded: others hold the interpreter's lock as long wherever that is done.
-LARGE_JSON = 1024 * 1024
 _CANNOT_CONTINUE = "the last one is of the assistant, which this backend cannot continue. End with one of the user."
 
 

@@ -24,8 +24,6 @@ _OTHER_FIRST = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?!response\.create")')
 _LONGEST_STREAM_ID = 256
 # Of a request in a named lane, unless it writes the name of the field with escapes, which begin like this.
 _LANE_SIGNS = (b"stream_id", b"\\u00")
-# Larger messages are decoded in a thread, so that no other stream waits for them, in bytes.
-LARGE = 256 * 1024
 
 Message = dict[str, Any]
 

@@ -22,10 +22,10 @@ from responses_gateway.server.http.exchange import EXCHANGE, in_thread
 from responses_gateway.server.resources.readings import named
 from responses_gateway.server.resources.socket_lane import Lane, WaitingMessage
 from responses_gateway.server.resources.socket_lanes import Lanes
-from responses_gateway.server.resources.socket_messages import LARGE, continued_in
+from responses_gateway.server.resources.socket_messages import continued_in
 from responses_gateway.server.resources.unstored_responses import Unstored, UnstoredResponses
 from responses_gateway.wire.errors import ApiError, invalid_request
-from responses_gateway.wire.requests import ResponsesRequest, parse_message
+from responses_gateway.wire.requests import LARGE, ResponsesRequest, parse_message
 
 _OPERATION = "WS /v1/responses"
 # Of a backend that was to read a prompt and did not.

@@ -22,7 +22,6 @@ from responses_gateway.server.http.exchange import in_thread
 from responses_gateway.server.resources.socket_lane import Lane, WaitingMessage
 from responses_gateway.server.resources.socket_lanes import Lanes
 from responses_gateway.server.resources.socket_messages import (
-    LARGE,
     error_frame,
     event_of,
     is_steer,
@@ -36,7 +35,7 @@ from responses_gateway.server.resources.socket_responses import SocketResponses
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, server_error
-from responses_gateway.wire.requests import ResponsesRequest
+from responses_gateway.wire.requests import LARGE, ResponsesRequest
 
 # Seconds between two pings; a client that does not answer one has left.
 PING_INTERVAL = 30.0
