@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from responses_gateway.stream.options import CODEX, STANDARD, Client
+from responses_gateway.stream.validity.call_rules import CallRules
 from tests.stream.stream_player import Play, arguments, call, chunk, event, finish, play, text, think, tool
 
 
@@ -385,7 +386,24 @@ def test_what_waited_is_not_lost_when_the_first_call_has_no_arguments() -> None:
     assert played.said == [("call", "clock", "{}"), ("call", "weather", "{}"), ("text", "end")]
 
 
-@pytest.mark.parametrize("scalar", ["null", '"x"', "hm"])
+@pytest.mark.parametrize("continuable", [False, True])
+@pytest.mark.parametrize("written", ["null", '""', None])
+def test_arguments_that_the_model_left_out_are_none(written: str | None, continuable: bool) -> None:
+    events = [call(0, "a", "clock", written), call(1, "b", "clock"), arguments(1, written or ""), finish("tool_calls")]
+    played = play(*events, continuable=continuable)
+    assert played.said == [("call", "clock", "{}"), ("call", "clock", "{}")]
+
+
+@pytest.mark.parametrize("continuable", [False, True])
+def test_a_tool_that_needs_arguments_is_told_what_the_model_wrote(continuable: bool) -> None:
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+    declared = [{"type": "function", "function": {"name": "clock", "parameters": schema}}]
+    rules = CallRules(declared, repairs=False, drops_nulls=False)
+    played = play(call(0, "a", "clock", "null"), finish("tool_calls"), continuable=continuable, calls=rules)
+    assert played.said == [("call", "clock", "null")]
+
+
+@pytest.mark.parametrize("scalar", ["false", '"x"', "hm"])
 def test_arguments_that_are_no_object_go_through_as_they_are(scalar: str) -> None:
     played = play(call(0, "a", "clock", scalar), call(1, "b", "clock", "{}"), finish("tool_calls"))
     assert played.said == [("call", "clock", scalar), ("call", "clock", "{}")]

@@ -137,6 +137,7 @@ FOUND = Usage(100, 30, 64)
         ),
         ({"choices": [], "prompt_eval_count": 100, "eval_count": 30}, Usage(100, 30)),
         ({"choices": [], "timings": {"prompt_n": 36, "predicted_n": 30}, "x": {"usage": COUNTS}}, FOUND),
+        ({"choices": [{"message": {"content": "a" * 100_000}}], "usage": COUNTS}, FOUND),
     ],
 )
 def test_usage_in_another_place(chunk: dict[str, Any], expected: Usage) -> None:
@@ -144,6 +145,21 @@ def test_usage_in_another_place(chunk: dict[str, Any], expected: Usage) -> None:
     assert usage is not None
     assert usage.elsewhere is ("usage" not in chunk or chunk["usage"] is None)
     assert counts_of(usage) == expected
+
+
+@pytest.mark.parametrize(
+    ("beside", "expected"),
+    [
+        ({"timings": {"cache_n": 64, "prompt_n": 36, "predicted_n": 30}}, Usage(100, 30, 64)),
+        ({"perf_metrics": {"cached-prompt-tokens": "64", "prompt-tokens": "100"}}, Usage(100, 30, 64)),
+        ({"meta_info": {"cached_tokens": 64, "reasoning_tokens": 27}}, Usage(100, 30, 64, None, 27)),
+        ({"usage": {**CHAT, "prompt_tokens_details": {"cached_tokens": 8}}, "timings": {"cache_n": 64}}, Usage(100, 30, 8)),
+        ({"timings": {"cache_n": 640, "prompt_n": 36, "predicted_n": 30}}, Usage(100, 30)),
+        ({"session": {"tokens": 64, "cache_misses": 7}}, Usage(100, 30)),
+    ],
+)
+def test_what_usage_does_not_tell_is_read_beside_it(beside: dict[str, Any], expected: Usage) -> None:
+    assert _counts_in({"choices": [], "usage": CHAT, **beside}) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """The counts of tokens that a chat server reports, wherever it reports them, and whatever it calls them.
 
-OpenAI's `usage` counts first. Else there are `choices[].usage` (Moonshot), `x_groq.usage` and the like, and llama.cpp's
-`timings`. A name tells what it counts by its words, since no list of names would ever be whole: `num_cached_tokens`,
-`prompt_cache_hit_tokens`, `cacheReadInputTokens` and `cached_prompt_text_tokens` are tokens that were read from the cache."""
+OpenAI's `usage` counts first; what it does not tell of the cache and of thoughts may stand beside it. Else there are
+`choices[].usage` (Moonshot), `x_groq.usage` and the like, and llama.cpp's `timings`. A name tells what it counts by its words,
+since no list of names would ever be whole: `num_cached_tokens`, `prompt_cache_hit_tokens`, `cacheReadInputTokens` and
+`cached_prompt_text_tokens` are tokens that were read from the cache."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from responses_gateway.wire.chat import ChatUsage, CompletionTokensDetails, PromptTokensDetails, possible, whole_number
 from responses_gateway.wire.deltas import Usage
 
 # Tokens of a block of a server's prefix cache, if the server does not tell: the default of vLLM.
 CACHE_BLOCK = 16
-# Bytes of a chunk that is searched, and how many of its values are looked at.
+# Bytes of a member of a chunk that is searched, and how many values are looked at.
 _LONGEST = 64 * 1024
 _VALUES = 300
 # How many members of an object are looked at.
@@ -29,7 +32,7 @@ _NAMES = {
     "completion": re.compile(r"(?:total|num|n)?(?:completion|output|candidates|generated)tokens?(?:count)?|evalcount"),
     "total": re.compile(r"totaltokens?(?:count)?"),
 }
-_DETAIL = re.compile(r".*(?:cach|reason|think|thought).*tokens?(?:count)?")
+_DETAIL = re.compile(r".*(?:cach|reason|think|thought).*tokens?(?:count)?|cachen")
 _CACHE_WRITE = re.compile(r"creat|writ")
 # What a cache did not have; a limit.
 _NO_DETAIL = re.compile(r"miss|(?:un|no|non|not)(?:cach|reason|think)|max|budget|limit")
@@ -37,6 +40,8 @@ _NO_DETAIL = re.compile(r"miss|(?:un|no|non|not)(?:cach|reason|think)|max|budget
 _APART = re.compile(r"cache(?:read|creation|write)input")
 # Details that count something.
 _HAS_DETAILS = re.compile(rb'"[\w-]*(?:cach|reason|think|thought)[\w-]*"\s{0,9}:\s{0,9}"?[1-9]', re.IGNORECASE)
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def counts_of(usage: ChatUsage) -> Usage | None:
@@ -76,16 +81,18 @@ def usage_in(payload: bytes, usage: ChatUsage | None) -> ChatUsage | None:
     if usage is not None and usage.prompt_tokens and not _HAS_DETAILS.search(payload):
         return usage
     try:
-        chunk = json.loads(payload[:_LONGEST])
-    except (ValueError, RecursionError):
-        return usage
-    if not isinstance(chunk, dict):
+        members = _members.decode(payload).items()
+        chunk = {name: json.loads(bytes(value)) for name, value in members if len(memoryview(value)) <= _LONGEST}
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return usage
     reported = chunk.get("usage")
     for value in (reported if isinstance(reported, dict) else {}, *_objects(chunk)):
         counts = read_counts(value)
         if counts.prompt_tokens is not None or counts.completion_tokens is not None:
             counts.elsewhere = value is not reported
+            for beside in chunk.values():
+                if isinstance(beside, dict) and beside is not value:
+                    _add_details(counts, _largest(beside))
             return counts
     timings = next((value for value in _objects(chunk) if "predicted_n" in value), None)
     if timings is None:
@@ -95,18 +102,31 @@ def usage_in(payload: bytes, usage: ChatUsage | None) -> ChatUsage | None:
     return ChatUsage(read, whole_number(timings.get("predicted_n")), None, PromptTokensDetails(cached), elsewhere=True)
 
 
+def _add_details(counts: ChatUsage, beside: dict[str, int]) -> None:
+    """Add what counts do not tell of the cache and of thoughts, and an object beside them does (`timings`, `perf_metrics`)."""
+    prompt, completion = counts.prompt_tokens_details, counts.completion_tokens_details
+    if prompt is not None and not prompt.cached_tokens and beside.get("cached", 0) <= (counts.prompt_tokens or 0):
+        prompt.cached_tokens = beside.get("cached", prompt.cached_tokens)
+    if completion is not None and not completion.reasoning_tokens:
+        completion.reasoning_tokens = beside.get("reasoning", completion.reasoning_tokens)
+
+
 def read_counts(value: dict[str, Any]) -> ChatUsage:
-    """Return the counts of an object, and of the objects in it that have details: of each kind the largest, since some are
-    parts of others."""
-    found: dict[str, int] = {}
-    counts = list(_counts(value))
-    for name, count in counts:
-        kind = _kind(name)
-        found[kind] = max(found.get(kind, 0), count)
+    """Return the counts of an object, and of the objects in it that have details."""
+    found = _largest(value)
     prompt = PromptTokensDetails(found.get("cached"), found.get("cache_write"))
     completion = CompletionTokensDetails(found.get("reasoning"))
-    apart = any(_APART.match(name) for name, _ in counts) and not any(name.startswith("prompt") for name in value)
+    apart = any(_APART.match(name) for name, _ in _counts(value)) and not any(name.startswith("prompt") for name in value)
     return ChatUsage(found.get("prompt"), found.get("completion"), found.get("total"), prompt, completion, apart=apart)
+
+
+def _largest(value: dict[str, Any]) -> dict[str, int]:
+    """Return the counts of an object by what they count: of each kind the largest, since some are parts of others."""
+    found: dict[str, int] = {}
+    for name, count in _counts(value):
+        kind = _kind(name)
+        found[kind] = max(found.get(kind, 0), count)
+    return found
 
 
 def _counts(value: dict[str, Any]) -> Iterator[tuple[str, int]]:

@@ -379,6 +379,8 @@ class CallReader:
 
     def _take(self, call: PartialCall, arguments: str, out: list[Delta]) -> None:
         """Take a piece of the arguments of a call."""
+        if self._generated and call.stage == "empty" and self._is_nothing(call, arguments):
+            arguments = ""
         piece = arguments if call.start.passes else call.start.feed(arguments)
         if call.start.holds:
             self._held[call] = None
@@ -478,7 +480,12 @@ class CallReader:
         """Take a placeholder as the arguments of a call."""
         if self._held.pop(call, call) is None:
             call.settled = True
-            self._give_out(call, call.start.settle(), out)
+            text = call.start.settle()
+            self._give_out(call, "" if self._is_nothing(call, text) else text, out)
+
+    def _is_nothing(self, call: PartialCall, arguments: str) -> bool:
+        """Tell whether the model has left out the arguments of a call, which its tool does not need."""
+        return _is_blank(arguments) and not self._requires(call.name)
 
     def _cut_doubtful(self, out: list[Delta]) -> None:
         """Cut calls that are not whole and may be parts of others: so is a call without arguments, if another object stands
