@@ -42,6 +42,28 @@ CHAT: Messages = [
         ("Developer instruction is not enabled for models/gemma-3-27b-it", "no_system"),
         ("Tool call IDs should be alphanumeric strings with length 9!", "short_ids"),
         ("Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.", "short_ids"),
+        ("messages: text content blocks must be non-empty", "contents"),
+        ("messages: text content blocks must contain non-whitespace text", "contents"),
+        (
+            "bedrock error: The content field in the Message object at messages.2 is empty. Add a ContentBlock object to",
+            "contents",
+        ),
+        (
+            "Invalid 'messages[1].content': string too short. Expected a string with minimum length 1, but got an empty",
+            "contents",
+        ),
+        ("Each message must have at least one content element", "contents"),
+        ("Invalid request: the message at position 2 with role 'assistant' must not be empty", "contents"),
+        ("messages.2.content: String should have at least 1 character", "contents"),
+        ("chat content is empty (2013)", "contents"),
+        ("消息内容 content 不能为空", "contents"),
+        ("未正常接收到prompt参数。", "contents"),
+        ("Empty content is not allowed for role tool", "contents"),
+        ("Message must have content or tool_calls", "contents"),
+        ("invalid message content type: <nil>", "no_null"),
+        ("messages.1.content: Input should be a valid string", "no_null"),
+        ("Invalid 'content': 'content' field must be a string or an array of objects.", "no_null"),
+        ("Invalid value for 'content': expected a string, got null.", "no_null"),
     ],
 )
 def test_refusals_name_a_form(refusal: str, form: str) -> None:
@@ -49,7 +71,14 @@ def test_refusals_name_a_form(refusal: str, form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "refusal", ["Unknown parameter: 'parallel_tool_calls'.", "The prompt is not supported", "No tool call"]
+    "refusal",
+    [
+        "Unknown parameter: 'parallel_tool_calls'.",
+        "The prompt is not supported",
+        "No tool call",
+        "tools: List should have at least 1 item",
+        "temperature must not be empty",
+    ],
 )
 def test_other_refusals_name_none(refusal: str) -> None:
     assert forms_wanted(refusal.encode()) == frozenset()
@@ -90,7 +119,27 @@ def test_ids_have_nine_characters_and_still_belong_together() -> None:
     assert made[2] == "abcdefgh9"
 
 
-@pytest.mark.parametrize("forms", [{"no_system", "alternating"}, {"single_calls", "short_ids", "joined_thoughts"}])
+EMPTY: Messages = [
+    {"role": "user", "content": [{"type": "text", "text": ""}, {"type": "text", "text": "Do it."}]},
+    {"role": "assistant", "content": "", "tool_calls": [call("c1")]},
+    {"role": "tool", "tool_call_id": "c1", "content": ""},
+    {"role": "assistant", "content": "Done."},
+]
+
+
+def test_no_content_is_empty() -> None:
+    sent = in_forms(EMPTY, {"contents"})
+    assert [message["content"] for message in sent] == [EMPTY[0]["content"][1:], None, "(empty)", "Done."]
+    assert sent[1]["tool_calls"] == EMPTY[1]["tool_calls"]
+    sent = in_forms(sent, {"contents", "no_null", "alternating"})
+    assert "content" not in sent[1]
+    assert [message["content"] for message in sent[2:]] == ["(empty)", "Done.", "Go on."]
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [{"no_system", "alternating"}, {"contents", "no_null", "alternating"}, {"single_calls", "short_ids", "joined_thoughts"}],
+)
 def test_a_conversation_that_has_the_forms_stays_as_it_is(forms: set[str]) -> None:
     sent = in_forms(CHAT, forms)
     assert in_forms(sent, forms) == sent

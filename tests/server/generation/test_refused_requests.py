@@ -343,6 +343,13 @@ TWO_CALLS: list[Json] = [
 ]
 
 
+CALLED: list[Json] = [
+    {"role": "user", "content": "the weather?"},
+    {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "f", "input": {}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "sunny"}]},
+]
+
+
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize(
     ("rules", "roles"),
@@ -366,6 +373,36 @@ def test_a_template_that_refuses_in_other_words_gets_what_it_takes(rules: list[J
             letters = {"system": "s", "user": "u", "assistant": "c", "tool": "t"}
             assert "".join(letters[message["role"]] for message in sent) == roles
             assert all(text in str(sent) for text in ("Be good.", "the weather?", "quick", "of c1", "of c2"))
+
+    run(test())
+
+
+def strict_about(message: str, *contents: Any) -> Json:
+    """Refuse an assistant's message with one of these contents beside its calls."""
+    return {"if": {"call_content": contents}, "answer": {"status": 400, "json": {"error": {"message": message}}}}
+
+
+@pytest.mark.parametrize("door", ["responses", "messages"])
+@pytest.mark.parametrize(
+    ("rules", "content"),
+    [
+        ([], ""),
+        ([strict_about("content: expected a string, got null", None, "missing")], ""),
+        ([strict_about("messages: text content blocks must be non-empty", "")], None),
+        ([strict_about("messages.1.content must not be empty", ""), strict_about("content must be a string", None)], "missing"),
+    ],
+)
+def test_the_content_beside_calls_is_what_the_server_takes(rules: list[Json], content: str | None, door: str) -> None:
+    async def test() -> None:
+        async with served_by(rules) as (served, (server,)):
+            for _ in range(2):
+                call = {"input": TWO_CALLS} if door == "responses" else {"messages": CALLED, "max_tokens": 9}
+                assert (await say(served, door, **call)).known["status"] == "completed"
+            assert [
+                message.get("content", "missing") for message in server.requests[-1]["messages"] if "tool_calls" in message
+            ] == [content]
+            taken = 2 if content == "" else 2 + len(rules)
+            assert len(server.requests) == taken  # what was learned is remembered
 
     run(test())
 

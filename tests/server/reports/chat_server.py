@@ -141,6 +141,9 @@ def _where(condition: Json, body: Json) -> int | None:
         return next((index for index, present in _places(condition["has"], body) if present), None)
     if "lacks" in condition:
         return next((index for index, present in _places(condition["lacks"], body) if not present), None)
+    if "call_content" in condition:
+        contents = [message.get("content", "missing") for message in body["messages"] if message.get("tool_calls")]
+        return next((at for at, content in enumerate(contents) if content in condition["call_content"]), None)
     assert set(condition) == {"value"}
     return 0 if all(body.get(name) == value for name, value in condition["value"].items()) else None
 

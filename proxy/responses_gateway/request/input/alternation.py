@@ -76,7 +76,7 @@ def _in_turns(messages: Iterable[Object]) -> Iterator[Object]:
 
 def joined(row: Sequence[Object]) -> Object:
     """Return one message for several of the same role, of which the last one alone may have calls."""
-    joined: dict[str, Any] = {"role": row[0]["role"], "content": contents([message["content"] for message in row])}
+    joined: dict[str, Any] = {"role": row[0]["role"], "content": contents([message.get("content") for message in row])}
     for name in THOUGHTS:
         thoughts = [message[name] for message in row if message.get(name)]
         if thoughts:
@@ -87,8 +87,9 @@ def joined(row: Sequence[Object]) -> Object:
     return joined
 
 
-def contents(said: Sequence[str | list[Object]]) -> str | list[Object]:
+def contents(said: Sequence[str | list[Object] | None]) -> str | list[Object]:
     """Return one content for several: a text, or parts where one of them has parts."""
+    said = [content or "" for content in said]
     texts = [content for content in said if isinstance(content, str)]
     if len(texts) == len(said):
         return "\n\n".join(text for text in texts if text)

@@ -62,7 +62,7 @@ def _with_joined_thoughts(messages: Sequence[Object]) -> Iterator[Object]:
     """Yield messages in which a thought and the text before a call are one text."""
     for message in messages:
         thought = next((message[name] for name in THOUGHTS if message.get(name)), "")
-        if thought and message["content"] and message.get("tool_calls"):
+        if thought and message.get("content") and message.get("tool_calls"):
             rest = {name: value for name, value in message.items() if name not in THOUGHTS}
             yield {**rest, "content": contents([thought, message["content"]])}
         else:
@@ -79,6 +79,24 @@ def _without_system(messages: Sequence[Object]) -> Iterator[Object]:
     yield from map(of_user, spoken)
 
 
+def _with_contents(messages: Sequence[Object]) -> Iterator[Object]:
+    """Yield messages of which none is an empty text: null stands beside calls, and a word in all others."""
+    for message in messages:
+        content = message.get("content", "")
+        if isinstance(content, list):
+            content = [part for part in content if part.get("text") != ""]
+        if content:
+            yield {**message, "content": content}
+        else:
+            yield {**message, "content": None if message.get("tool_calls") else "(empty)"}
+
+
+def _without_null(messages: Sequence[Object]) -> Iterator[Object]:
+    """Yield messages that have no content in the place of null."""
+    for message in messages:
+        yield {name: value for name, value in message.items() if value is not None}
+
+
 # The forms in the order in which they are given to messages, by what refusals say. Mistral: "Tool call IDs should be
 # alphanumeric strings with length 9!". Llama 3: "This model only supports single tool-calls at once!". gpt-oss: "Cannot pass
 # both content and thinking in an assistant message with tool calls!". Gemma 2: "System role not supported"; Google: "Developer
@@ -89,13 +107,32 @@ _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterator[Object]]]] = 
     "joined_thoughts": (r"\bcontent and (?:thinking|reasoning)\b", _with_joined_thoughts),
     "no_system": (r"\b(?:system|developer) (?:role|message|prompt|instruction)s?\b.{0,40}\bnot\b", _without_system),
 }
+# Those that come last, because turns are joined by their contents. Anthropic: "messages: text content blocks must be
+# non-empty"; Bedrock: "The content field in the Message object at messages.2 is empty."; OpenAI: "Invalid
+# 'messages[1].content': string too short."; xAI: "Each message must have at least one content element"; MiniMax: "chat content
+# is empty"; Mistral: "Assistant message must have either content or tool_calls, but not none."
+_LAST_FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterator[Object]]]] = {
+    "contents": (
+        r"\b(?:contents?|messages?|parts?)\b.{0,120}"
+        r"(?:\bnon-?(?:empty|whitespace)\b|\b(?:is|are|be) (?:empty|blank)\b|\bempty (?:string|text|content)|\btoo short\b"
+        r"|\bcontent or tool_calls\b|\bat least (?:1|one) (?:character|content|item|part)|为空)"
+        r"|\b(?:empty|blank) (?:message )?contents?\b|未正常接收到prompt",
+        _with_contents,
+    ),
+    "no_null": (
+        r"\bcontent\b.{0,120}(?:\b(?:null|none|nil)\b|\b(?:should|must) be an? (?:valid )?(?:string|list|array))"
+        r"|\b(?:null|none|nil)\b.{0,60}\bcontent\b|\bcontent type: <nil>",
+        _without_null,
+    ),
+}
 # What refusals of the order of messages speak of.
 _ORDER = re.compile(
     r"\broles?\b|alternat|consecutive|jinja|chat[ _]template|\bmust (?:start|begin|be followed)|(?:first|last) message|"
     r"(?:system|user|assistant|tool) message|\buser query",
     re.IGNORECASE,
 )
-_WORDS = {name: re.compile(words, re.IGNORECASE | re.DOTALL) for name, (words, _) in _FORMS.items()}
+_ALL_FORMS = {**_FORMS, **_LAST_FORMS}
+_WORDS = {name: re.compile(words, re.IGNORECASE | re.DOTALL) for name, (words, _) in _ALL_FORMS.items()}
 
 
 def forms_wanted(refusal: bytes) -> frozenset[str]:
@@ -111,5 +148,8 @@ def in_forms(messages: Sequence[Object], forms: Collection[str], *, continued: b
         if name in forms:
             messages = list(change(messages))
     if ALTERNATING in forms:
-        return alternating_before(messages) if continued else alternating(messages)
+        messages = alternating_before(messages) if continued else alternating(messages)
+    for name, (_, change) in _LAST_FORMS.items():
+        if name in forms:
+            messages = list(change(messages))
     return list(messages)
