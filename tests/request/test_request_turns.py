@@ -152,6 +152,14 @@ def test_the_last_decision_counts_until_the_call_was_made(items: list[Any], to_r
 SIGNED = {"extra_content": {"google": {"thought_signature": "U2ln"}}}
 
 
+def test_details_go_back_in_the_order_in_which_they_came() -> None:
+    signed = [{"type": "reasoning.text", "text": text, "index": at, "signature": "U2"} for at, text in enumerate("ab")]
+    thoughts = [{"type": "reasoning", "summary": [], "reasoning_details": [detail]} for detail in reversed(signed)]
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    body = translate(parse_request({"model": "m", "input": [thoughts[0], call, thoughts[1]]}), POLICY).body
+    assert [message["reasoning_details"] for message in body["messages"] if "reasoning_details" in message] == [signed]
+
+
 @pytest.mark.parametrize(
     "items",
     [

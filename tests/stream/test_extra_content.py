@@ -11,6 +11,7 @@ from responses_gateway.stream.writer.message import MessageOptions
 from responses_gateway.wire.messages import details_in
 from tests.stream.message_player import play_message
 from tests.stream.stream_player import arguments, call, chunk, finish, play, tool
+from tests.stream.test_hosted_calls import play_turns
 
 SIGNED = {"google": {"thought_signature": "U2ln"}}
 
@@ -84,6 +85,17 @@ def test_that_of_a_call_which_is_done_is_counted_or_in_the_encrypted_reasoning()
     *calls, thought = play(*pieces, seal=lambda sealed: sealed).response["output"]
     assert [item["type"] for item in calls] == ["function_call", "function_call"]
     assert sealed_members(thought["encrypted_content"]) == {"content": [], "extra_content": {"c": SIGNED, "d": SIGNED}}
+
+
+@pytest.mark.parametrize("first", [[signed("web_search", None)], [call(0, "c", "web_search"), late()]])
+def test_that_of_a_call_that_the_gateway_runs_is_sealed_with_the_id_of_its_item(first: list[bytes]) -> None:
+    """Because that is the only id of it that a client keeps."""
+    pieces = [*first, arguments(0, '{"query": "x"}'), call(1, "d", "docs__delete"), arguments(1, "{}"), late(1)]
+    played = play_turns([*pieces, finish("tool_calls")], seal=lambda sealed: sealed)
+    output = played.response["output"]
+    made = [item["id"] for item in output if item["type"] in ("web_search_call", "mcp_approval_request")]
+    sealed = [sealed_members(item["encrypted_content"])["extra_content"] for item in output if item["type"] == "reasoning"]
+    assert {key: extra for members in sealed for key, extra in members.items()} == dict.fromkeys(made, SIGNED)
 
 
 def test_that_of_a_call_which_is_not_permitted_means_nothing() -> None:

@@ -56,6 +56,15 @@ def test_pieces_of_a_text_are_joined_and_have_their_signature() -> None:
     assert kept(output) == [[piece("abc" * 400, signature="U2"), SECRET, piece("x", index=1), SECRET]]
 
 
+@pytest.mark.parametrize("between", [text("Hi"), call(0, "c", "weather", '{"a":1}')])
+def test_a_signature_behind_several_thoughts_goes_back_with_the_text_of_its_own(between: bytes) -> None:
+    late = [{**piece("", index=at), "text": None, "signature": f"S{at}"} for at in (0, 1)]
+    second = chunk({"reasoning": "well", "reasoning_details": [piece("well", index=1)]})
+    output = play(thought("hm", piece("hm")), between, second, chunk({"reasoning_details": late}, "stop")).response["output"]
+    signed = [piece("well", index=1, signature="S1"), piece("hm", signature="S0")]
+    assert [entry for details in kept(output) for entry in details] == signed
+
+
 def test_what_only_repeats_the_thought_is_sent_back_as_reasoning_alone() -> None:
     summary = {"type": "reasoning.summary", "summary": "hm", "index": 1, "format": "x"}
     output = play(thought("hm", piece("hm"), summary), text("Hi"), finish()).response["output"]

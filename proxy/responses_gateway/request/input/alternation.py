@@ -89,9 +89,9 @@ def joined(row: Sequence[Object]) -> Object:
 
 def contents(said: Sequence[str | list[Object] | None]) -> str | list[Object]:
     """Return one content for several: a text, or parts where one of them has parts."""
-    said = [content or "" for content in said]
-    texts = [content for content in said if isinstance(content, str)]
-    if len(texts) == len(said):
+    there: list[str | list[Object]] = [content or "" for content in said]
+    texts = [content for content in there if isinstance(content, str)]
+    if len(texts) == len(there):
         return "\n\n".join(text for text in texts if text)
-    parts = ([{"type": "text", "text": content}] if isinstance(content, str) else content for content in said)
+    parts = ([{"type": "text", "text": content}] if isinstance(content, str) else content for content in there)
     return list(itertools.chain.from_iterable(parts))

@@ -456,7 +456,7 @@ class MessageBuilder(msgspec.Struct):
             for name in _REASONING_FIELDS[self._policy.reasoning_field]:
                 message[name] = "\n".join(turn.reasoning)
         if turn.details:
-            message["reasoning_details"] = turn.details
+            message["reasoning_details"] = sorted(turn.details, key=_place_of)  # as they came: a signature may have come late
         if turn.calls:
             message["tool_calls"] = [_tool_call(matched, turn.extra) for matched in turn.calls]
         return message
@@ -475,6 +475,11 @@ class _Turn(msgspec.Struct):
     answered: bool = False
     pending: bool = False
     key: TurnKey | None = None
+
+
+def _place_of(detail: Any) -> int:
+    index = detail.get("index") if isinstance(detail, dict) else None
+    return index if type(index) is int else 0
 
 
 def _tool_call(matched: MatchedCall, extra: Object) -> Object:

@@ -176,9 +176,15 @@ def new_hosted_item(
     writer: EventWriter, new_id: Callable[[str], str], target: ToolTarget, options: HostedOptions
 ) -> HostedItem | ApprovalRequestItem:
     """Return the item for a call of a hosted tool; `new_id` makes its id of a prefix."""
-    if target.needs_approval:
-        return ApprovalRequestItem(writer, new_id("mcpr"), target)
-    return HostedItem(writer, new_id(HOSTED[target.kind].item.id_prefix), target, options)
+    item_id = new_id(hosted_id_prefix(target))
+    return (
+        ApprovalRequestItem(writer, item_id, target) if target.needs_approval else HostedItem(writer, item_id, target, options)
+    )
+
+
+def hosted_id_prefix(target: ToolTarget) -> str:
+    """Return how the id of the item of a call of a hosted tool begins."""
+    return "mcpr" if target.needs_approval else HOSTED[target.kind].item.id_prefix
 
 
 def write_tool_list(writer: EventWriter, item_id: str, listing: ToolListing) -> None:

@@ -24,10 +24,11 @@ _MARK = "\0"
 class ReasoningDetails:
     """Takes details as they come, and gives them out as members of an item. What is more than can be kept is dropped."""
 
-    __slots__ = ("_calls", "_entries", "_left", "_opaque", "_pieces")
+    __slots__ = ("_calls", "_entries", "_left", "_opaque", "_pieces", "_told")
 
     def __init__(self) -> None:
         self._left = _MOST
+        self._told: dict[str, str] = {}  # the texts of earlier items, by the types and indices of their details
         self._forget()
 
     def _forget(self) -> None:
@@ -53,13 +54,18 @@ class ReasoningDetails:
         name = _TEXTS.get(str(entry.get("type")), "")
         piece = entry.get(name, "")
         self._opaque = self._opaque or not entry.keys() <= _READABLE or not name
-        last = self._entries[-1] if self._entries else {}
-        if name and isinstance(piece, str) and (last.get("type"), last.get("index")) == (entry["type"], entry.get("index")):
+        key = _key(entry)
+        if name and isinstance(piece, str) and self._entries and _key(self._entries[-1]) == key:
             entry.pop(name, None)
-            last.update(entry)
+            self._entries[-1].update(entry)
         else:
             self._end_text()
+            known = next((known for known in self._entries if name and not piece and _key(known) == key), None)
+            if known is not None:  # the signature of a text behind which another one stands
+                known.update({member: value for member, value in entry.items() if member != name})
+                return
             self._entries.append(entry)
+            piece = piece or self._told.get(key, "")  # the signature of one that an earlier item has
         if piece and isinstance(piece, str):
             self._pieces.append(piece)
             if len(self._pieces) == _PIECES:  # many small strings take far more memory than one
@@ -73,6 +79,9 @@ class ReasoningDetails:
     def take(self) -> dict[str, Any]:
         """Return all that came since the last time, as members of an item of reasoning; empty if that was nothing."""
         self._end_text()
+        for entry in self._entries:
+            if text := entry.get(_TEXTS.get(str(entry.get("type")), "")):
+                self._told[_key(entry)] = text
         wanted: dict[str, Any] = {"reasoning_details": self._entries} if self._opaque and self._left >= 0 else {}
         if self._calls:
             wanted["extra_content"] = self._calls
@@ -85,6 +94,11 @@ class ReasoningDetails:
         if wanted:
             sealed = None if seal is None else seal(to_seal("", wanted))
             writer.write_details(new_id("rs"), details_json(wanted), sealed)
+
+
+def _key(entry: Mapping[str, Any]) -> str:
+    """Return what tells of which text a detail is a piece."""
+    return json_text([entry.get("type"), entry.get("index")])
 
 
 def details_json(wanted: Mapping[str, Any]) -> str:
