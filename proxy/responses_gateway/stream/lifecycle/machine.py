@@ -297,12 +297,13 @@ class Lifecycle:
         call_id = self._limits.new_call_id(delta.id, self._token)
         if delta.id and call_id != delta.id:
             self._repair("call_id_replaced")
+        prefix = hosted_id_prefix(target) if target.hosted else ""  # the id of its item is all that later requests know of it
         if options.seal is not None and delta.extra:  # in an item before that of the call
-            self.turn.wanted_back().add_call(self._key_of(target, call_id, behind=1), delta.extra)
+            self.turn.wanted_back().add_call(self._new_id(prefix, behind=1) if prefix else call_id, delta.extra)
         if self.turn.details is not None:
             self.turn.details.write(self.writer, self._new_id, options.seal)
         if options.seal is not None:
-            self.turn.call_ids[delta.index] = self._key_of(target, call_id)
+            self.turn.call_ids[delta.index] = self._new_id(prefix) if prefix else call_id
         deferred = target.kind == "custom" and options.judged and delta.name in options.grammars
         if target.hosted:
             item: CallItem = new_hosted_item(self.writer, self._new_id, target, options.hosted or HostedOptions())
@@ -489,10 +490,6 @@ class Lifecycle:
     def _new_id(self, prefix: str, *, behind: int = 0) -> str:
         """Return the id of the next item, or of one so many items behind it."""
         return f"{prefix}_{self._token}{self.writer.next_index + behind:04x}{self.turn.mark}"
-
-    def _key_of(self, target: ToolTarget, call_id: str, *, behind: int = 0) -> str:
-        """Return the id by which later requests know a call: that of its item where the gateway runs it."""
-        return self._new_id(hosted_id_prefix(target), behind=behind) if target.hosted else call_id
 
     def _open_message(self, delta: Text | Refusal, kind: TextKind) -> None:
         if self.turn.details is not None:

@@ -379,8 +379,8 @@ class CallReader:
 
     def _take(self, call: PartialCall, arguments: str, out: list[Delta]) -> None:
         """Take a piece of the arguments of a call."""
-        if self._generated and call.stage == "empty" and self._is_nothing(call, arguments):
-            arguments = ""
+        if self._generated and call.stage == "empty":
+            arguments = _written(arguments, needed=self._requires(call.name))
         piece = arguments if call.start.passes else call.start.feed(arguments)
         if call.start.holds:
             self._held[call] = None
@@ -480,12 +480,7 @@ class CallReader:
         """Take a placeholder as the arguments of a call."""
         if self._held.pop(call, call) is None:
             call.settled = True
-            text = call.start.settle()
-            self._give_out(call, "" if self._is_nothing(call, text) else text, out)
-
-    def _is_nothing(self, call: PartialCall, arguments: str) -> bool:
-        """Tell whether the model has left out the arguments of a call, which its tool does not need."""
-        return _is_blank(arguments) and not self._requires(call.name)
+            self._give_out(call, _written(call.start.settle(), needed=self._requires(call.name)), out)
 
     def _cut_doubtful(self, out: list[Delta]) -> None:
         """Cut calls that are not whole and may be parts of others: so is a call without arguments, if another object stands
@@ -566,6 +561,11 @@ def _begins_object(arguments: str) -> bool:
 def _is_blank(arguments: str) -> bool:
     """Tell whether these are no arguments."""
     return len(arguments) < _LONGEST_BLANK and arguments.strip() in ("", '""', "null")
+
+
+def _written(arguments: str, *, needed: bool) -> str:
+    """Return the arguments that a model has written, which has left them out if `null` stands there and none are `needed`."""
+    return arguments if needed or not _is_blank(arguments) else ""
 
 
 def _is_whole(arguments: str) -> bool:
