@@ -157,3 +157,29 @@ def test_an_object_behind_the_end_of_a_call_makes_it_incomplete(name: str, end: 
     text = render(FAMILIES[name], [("call", "write_file", FILE)])
     outcome = read(name, text.replace(end, end + '{"content": "x"}' + end, 1))
     assert [item.get("cut") for item in outcome.items] == ["yes"]
+
+
+HERMES_CALL = '{"name": "get_weather", "arguments": {"city": "Rome"}}'
+QWEN_CALL = "<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n</function>"
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("hermes", f"<tool_call>\n{HERMES_CALL}\n</tool_call>"),
+        ("hermes", HERMES_CALL),
+        ("hermes", f"[{HERMES_CALL}]"),
+        ("qwen3_coder", f"<tool_call>\n{QWEN_CALL}\n</tool_call>"),
+        ("qwen3_coder", QWEN_CALL),
+        ("mimo", f"<tool_call>{QWEN_CALL}</tool_call>".replace("\n", "")),
+    ],
+)
+@pytest.mark.parametrize("written", ["<tool_calls>{0}</tool_calls>", "<tool_calls>\n{0}\n</tool_calls>", "<tool_calls>{0}"])
+def test_tags_around_calls_are_not_shown(name: str, call: str, written: str) -> None:
+    text = f"Let me see.\n{written.format(call)}"
+    outcome = read(name, text)
+    assert [item.get("call") or item.get("text") for item in outcome.items] == ["Let me see.", "get_weather"]
+    assert json.loads(outcome.items[1]["arguments"]) == {"city": "Rome"}
+    assert read(name, text, by_character=True) == outcome
+    mention = "Calls stand in <tool_calls> tags, up to </tool_calls>."
+    assert [item.get("text") for item in read(name, mention).items] == [mention]

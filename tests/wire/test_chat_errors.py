@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.wire.errors import ApiError, in_client_terms, invalid_request, read_error, read_error_chunk, server_error
+from responses_gateway.wire.messages import error_of
 from tests.data_folder import STREAMS
 
 RECORDED = STREAMS / "errors.txt"
@@ -306,3 +307,19 @@ def test_the_body_of_an_error() -> None:
 
 def test_a_server_error_is_the_backend_s_unless_told_otherwise() -> None:
     assert (server_error("x").status, server_error("x", 500).status) == (502, 500)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"<html><head><title>413 Request Entity Too Large</title></head></html>", "in front of it, accepts (HTTP 413)"),
+        (b"Payload Too Large", "in front of it, accepts (HTTP 413)"),
+        (b"", "in front of it, accepts (HTTP 413)"),
+        (b'{"error": {"message": "The images have 40 MB, 20 are allowed."}}', "The images have 40 MB"),
+    ],
+)
+def test_a_request_with_too_many_bytes_is_no_prompt_with_too_many_tokens(body: bytes, message: str) -> None:
+    """Codex repeats what is answered with 413; Anthropic's clients know that status, and send fewer pictures."""
+    error = read_error(413, body)
+    assert (error.status, error.code, message in error.message) == (400, "request_too_large", True)
+    assert error_of(error)[:2] == (413, "request_too_large")

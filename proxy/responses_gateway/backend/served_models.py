@@ -50,8 +50,7 @@ class BackendSpec:
     once, if all that serve the model are alike.
     `router`: there are many servers behind the URL; None: its answers tell. `session_hints`: as which kind of server it is told
     of sessions; None: it is not. `source`: `settings`, `admin`, or the kind of the
-    source that names it as a member of a `pool`, with the name of its `pod`, if it has one; `draining`: it is shutting down
-    there."""
+    source that names it as a member of a `pool`, with the name of its `pod`, if it has one; `draining`: it shuts down."""
 
     name: str
     url: str

@@ -1,5 +1,4 @@
-"""The short chat requests that the gateway makes itself (a question to a guard, a decision, a correction): their answers
-are read as a whole."""
+"""The short chat requests that the gateway makes itself (a question to a guard, a decision, a correction): each read whole."""
 
 from __future__ import annotations
 

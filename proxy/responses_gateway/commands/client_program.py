@@ -37,8 +37,7 @@ class ClientProgram(NamedTuple):
     home: str
 
     def split_arguments(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return our arguments, and those of the client from the first one on that is not ours. A `--` in between is
-        dropped."""
+        """Return our arguments, and those of the client from the first one on that is not ours. A `--` between is left out."""
         valued = (*VALUED, f"--{self.program}-home")
         place = 0
         while place < len(argv):

@@ -22,8 +22,7 @@ MarkedCall: TypeAlias = Literal["whole", "cut", "none"]
 
 
 def marked_call(text: str, tools: Collection[str]) -> MarkedCall:
-    """Tell whether a text ends with a call of one of these tools in the markup of any model family, outside of quotes and
-    code."""
+    """Tell whether a text ends with a call of one of these tools in the markup of any model family, but not in code."""
     tail = text[-_LONGEST:]
     form = _marked_calls()
     if not _is_in(tail, _MARKER) or not _is_in(tail, _openings()):  # the first alone tells it of nearly every text

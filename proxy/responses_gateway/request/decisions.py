@@ -124,8 +124,7 @@ def read_decisions(body: Object) -> Decisions:
 
 
 def read_label_ids(tokens: Sequence[int]) -> LabelIds:
-    """Return the ids of the labels, given the tokens of `LABEL_LINES`: those of lines of one token. Empty if there are no such
-    lines."""
+    """Return the ids of the labels, given the tokens of `LABEL_LINES`: those of lines of one token. Empty if there are none."""
     if not tokens:
         return {}
     line_end = Counter(tokens).most_common(1)[0][0]

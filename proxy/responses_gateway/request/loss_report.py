@@ -52,8 +52,7 @@ class LossReport(msgspec.Struct):
         self._entries[_loss(kind, name, "adapted", reason)] = None
 
     def ignored(self, kind: Kind, name: str, reason: str, param: str, *, matters: bool = True) -> None:
-        """Report something as ignored. `param` names the field in the client's request. `matters`: ignoring it could change the
-        answer."""
+        """Report something as ignored. `param` names the field in the client's request. `matters`: it may change the answer."""
         if self._strict and matters:
             raise invalid_request(f"'{param}' cannot be honoured: {reason}.", param, "unsupported_value")
         self._entries[_loss(kind, name, "ignored", reason)] = None
@@ -74,8 +73,7 @@ class LossReport(msgspec.Struct):
 
 def header_value(losses: Iterable[Loss], limit: int = 512) -> str:
     """List what was adapted or ignored, for a response header: `ignored="tool:web_search", adapted="item:reasoning"`. The value
-    is ASCII and has at most `limit` characters (entries that do not fit are left out and counted). It is empty if there is
-    nothing to list."""
+    is ASCII and has at most `limit` characters (entries that do not fit are left out and counted). It may be empty."""
     groups: dict[str, list[str]] = {"ignored": [], "adapted": []}
     left_out = 0
     room = limit - len('ignored="", adapted="", more=99999')

@@ -44,8 +44,7 @@ class AnswerPlan:
 
 
 def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Application) -> AnswerPlan:
-    """Plan the answer to a chat request. Raises `ErrorAnswer` for a request that a real server refuses too, and for invalid
-    directives."""
+    """Plan the answer to a chat request. Raises `ErrorAnswer` for what real servers refuse, and invalid directives."""
     options = app[OPTIONS]
     model = _model(body, options)
     check_chat_request(body, options.dialect, options.max_model_len)

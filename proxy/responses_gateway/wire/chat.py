@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from responses_gateway.wire.error_reasons import error_in
+from responses_gateway.wire.error_reasons import error_in, says_something
 
 _REASONING = ("reasoning", "reasoning_content", "thinking")
 # A text of so many digits is no number that means anything here.
@@ -191,10 +191,10 @@ class Chunk(msgspec.Struct, gc=False):
         answer."""
         choices = self.choices or ()
         alone = self.choices is None and self.usage is None
-        if self.error is not None and (alone or _is_error(self.error)):
+        if self.error is not None and (alone or says_something(self.error)):
             return self.error
         for choice in choices:
-            if choice.error is not None and _is_error(choice.error):
+            if choice.error is not None and says_something(choice.error):
                 return choice.error
         is_part = choices or (self.usage is not None and self.usage.prompt_tokens)
         return None if is_part else error_in(payload)
@@ -209,11 +209,6 @@ class Chunk(msgspec.Struct, gc=False):
 
 # Fields that are kept as they came.
 _RAW = ("prompt_token_ids", "sglext", "weight_versions")
-
-
-def _is_error(error: Any) -> bool:
-    """Tell whether this is an error: some servers set `error` to false, "", {} or an object of such values in every chunk."""
-    return any(error.values()) if isinstance(error, dict) else bool(error)
 
 
 _decoder = msgspec.json.Decoder(Chunk)

@@ -87,6 +87,40 @@ _ASIAN_IS_MORE = re.compile(
     r"|最大(?:输入|上下文)(?:长度|token\w*) ?[为是:：]? ?\d"
 )
 
+# German, French, Spanish, Portuguese, Italian and Russian: what says that something is more or too long; then, with these,
+# words of limits and their meanings. An article may be left before one (`l’entrée`).
+_EUROPEAN_IS_MORE = (
+    r"überschr\w+|überst\w+|dépass\w+|excèd\w+|exced\w+|super(?:a|an|ato|ata|ado|ada|ó|ior|iore)|ultrapass\w+|sobrepas\w+"
+    r"|eccede\w*|превы\w+|(?:größer|länger|mehr) als|plus (?:long|grand)\w* que|más (?:larg|grand)\w* que|maior (?:do )?que"
+    r"|più (?:lung|grand)\w* d\w+|(?:больше|длиннее) чем"
+)
+_EUROPEAN_TOO_LONG = (
+    r"(?:zu|trop|demasiado|muy|muito|troppo|слишком) (?:lan|gro|lon|grand|larg|exten|lung|volum|длин|больш|велик)\w*"
+    r"|(?:long|grand|extens)\w+ demais"
+)
+_EUROPEAN = [
+    (re.compile(rf"\b[dl]?(?:{words})\b"), meaning)
+    for words, meaning in (
+        (_EUROPEAN_IS_MORE, "exceeds"),
+        (rf"(?:[éè] )?(?:{_EUROPEAN_TOO_LONG})", "too long"),
+        (r"(?:pro|par|por|al|в|за) (?:minut\w*|tag|stunde|jour|heure|d[ií]a|hora|giorno|минуту|день|час|сутки|месяц)"
+         r"|(?:tages|monat|wochen|journali|quotidien|mens[ui]|mensa[il]|di[aá]ri|giornalier)\w+|täglich\w*", "per day"),
+        (r"(?:kontingent|crédit|abonn|баланс|тариф|квот)\w*|cuota|cota|guthaben|solde|saldo", "quota"),
+        (r"(?:ausgabe|antwort|g[ée]n[ée]r|вывод|ответ)\w*|sortie|réponse|salida|respuesta|saída|r[ei]sposta|uscita", "output"),
+        (r"(?:bild|datei|imagen|immagin|изображен|файл)\w*|image[mn]s?|fichiers?|archivos?|arquivos?", "image"),
+        (r"kontext(?:l|f|g)\w+|(?:fenêtre|ventana|janela|finestra|окн\w+) (?:d\w+ )?(?:contex\w+|contes\w+|контекст\w*)",
+         "context window"),
+        (r"(?:kontext|контекст)\w*|contexte|contexto|contesto", "context"),
+        (r"(?:eingabe|anfrage|nachricht|gespräch|mensaj|mensage|messaggi|conversa|вход|запрос|сообщен|диалог|промпт)\w*"
+         r"|unterhaltung|entrées?|requête|entradas?|solicitud|solicitação|requisição|richiesta|input", "prompt"),
+        (r"\w*(?:länge|größe)|longueur|longitud|comprimento|lunghezza|taille|tama[ñn]ho?|(?:длин|размер)\w*|anzahl", "length"),
+        (r"(?:maxim|máxim|massim|максим|erlaubt|grenze|лимит|предел)\w*|l[ií]mites?", "maximum"),
+        (r"токен\w*|jetons?", "tokens"),
+    )
+]  # fmt: skip
+_EUROPEAN_CLAIM = re.compile(rf"\b(?:{_EUROPEAN_IS_MORE}|{_EUROPEAN_TOO_LONG})\b")
+_EUROPEAN_LENGTH = re.compile(r"\b(length|tokens?) (?:\w+ ){0,3}?(prompt|context)\b")
+
 # Limits of something else, wherever they stand in a message: of what is used in a time or paid for; of ids of tokens; of a
 # prompt that is to be cut; of a context that is too small.
 _OTHER_LIMIT = re.compile(
@@ -135,7 +169,7 @@ _PROMPT = re.compile(r"\b(?:prompt|conversation|context|messages)\b")
 def says_overflow(message: str) -> bool:
     """Tell whether a server's message says that the prompt does not fit."""
     text = _THOUSANDS.sub("", message[:_LONGEST].lower()).translate(_MARKS)
-    text = " ".join(text.split(" "))
+    text = " ".join(_in_english(text).split(" "))
     if _NO_ROOM.search(message[:_LONGEST]):
         return True
     if _OTHER_LIMIT.search(text) or (_OUTPUT.search(text) and not _INPUT.search(text)):
@@ -149,6 +183,15 @@ def says_overflow(message: str) -> bool:
 def names_overflow(code: str) -> bool:
     """Tell whether a code or a type of an error (`context_length_exceeded`, `ContextWindowExceededError`) says it."""
     return code in _CODES or (len(code) <= 100 and says_overflow(_WORD_START.sub(" ", code)))
+
+
+def _in_english(text: str) -> str:
+    """Return a text of another European language with those of its words in English that tell a limit."""
+    if _EUROPEAN_CLAIM.search(text) is None:
+        return text
+    for words, meaning in _EUROPEAN:
+        text = words.sub(meaning, text)
+    return _EUROPEAN_LENGTH.sub(r"\2 \1", text)
 
 
 def _is_overflow(sentence: str) -> bool:

@@ -1,11 +1,9 @@
 """What a server says of an error, wherever in a body it says it: the reason, and what tells its kind.
 
-Known shapes: OpenAI's `{"error": {"message", "type", "param", "code"}}` (vLLM, SGLang, llama.cpp, with numbers for codes), the
-same within a list (Gemini) or within another error (bridges), `{"error": "text"}` (Ollama, TGI), `{"object": "error",
-"message", ...}` (older vLLM and SGLang), `{"code", "msg"}`, `{"base_resp": {"status_code", "status_msg"}}`, `{"errors": […]}`,
-`{"fault": {"faultstring"}}` (Apigee), `{"title", "detail"}`, a JSON text, JSON within a text, plain text; a message may be an
-object or a list with the text in it (OData's `{"lang", "value"}`). Names are compared without `_`, `-` and case. Where none of
-them is known, the first sentence is the reason.
+Known shapes: OpenAI's `{"error": {"message", "type", "param", "code"}}`, also in a list (Gemini) or in another error (bridges),
+`{"error": "text"}` (Ollama, TGI), `{"code", "msg"}`, `{"base_resp": {"status_code", "status_msg"}}`, `{"errors": […]}`,
+`{"fault": {"faultstring"}}` (Apigee), `{"title", "detail"}`, JSON in a text; a message may be an object or a list with the text
+in it. Names are compared without `_`, `-` and case. Where none of them is known, the first sentence is the reason.
 
 Only reasons are read, and of these nothing is shown that tells how a server is made: headers, keys, pages, stack traces."""
 
@@ -326,7 +324,7 @@ def error_in(payload: bytes) -> Json | None:
 
 def _tells_error(value: Json) -> bool:
     named = _named(value)
-    if any(_says_something(named.get(name)) for name in _ERRORS):
+    if any(says_something(named.get(name)) for name in _ERRORS):
         return True
     base = named.get("baseresp")
     if isinstance(base, dict):
@@ -340,8 +338,8 @@ def _tells_error(value: Json) -> bool:
     return has_reason and (failed or not all(map(_is_no_error, codes)))
 
 
-def _says_something(value: Any) -> bool:
-    """Tell whether a member says something: some servers have an `error` of empty values in every chunk."""
+def says_something(value: Any) -> bool:
+    """Tell whether a member says something: some servers set `error` to false, "", {} or an object of such in every chunk."""
     return any(value.values()) if isinstance(value, dict) else bool(value)
 
 

@@ -49,6 +49,8 @@ _NO_ENDPOINT = re.compile(
     r"|the requested (?:url|path|route|endpoint|resource)\b",
     re.IGNORECASE,
 )
+# The status of a body with too many bytes, of a server or of a proxy in front of it.
+_TOO_LARGE = 413
 # The status of a method that a path does not have: a chat endpoint has POST.
 _OTHER_METHOD = 405
 
@@ -243,6 +245,10 @@ def _refused(status: int, message: str, param: str | None, reason: Reason) -> Ap
     if status == 400 and not said:  # a server that reads the request says what is wrong with it
         message = "The backend refused the request without giving a reason (HTTP 400). Its log may have one."
         return ApiError(400, message, code="refused_without_reason", param=param)
+    if status == _TOO_LARGE:  # what helps is less of it, but not fewer tokens: no overflow, at which clients would compact
+        plain = "The request body is larger than the backend, or a proxy in front of it, accepts (HTTP 413)."
+        message = message if said and not reason.plain else plain
+        return ApiError(400, message, code="request_too_large", param=param, quoted=bool(said))
     if status == 400 and _REFUSED_HEADER.search(message):
         return ApiError(502, message, type="server_error", code="server_error", quoted=True)
     # `invalid_prompt` makes Codex show the message and not retry.

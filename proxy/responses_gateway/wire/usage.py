@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -89,10 +89,8 @@ def usage_in(payload: bytes, usage: ChatUsage | None) -> ChatUsage | None:
     for value in (reported if isinstance(reported, dict) else {}, *_objects(chunk)):
         counts = read_counts(value)
         if counts.prompt_tokens is not None or counts.completion_tokens is not None:
+            counts = read_counts(value, (other for other in chunk.values() if isinstance(other, dict) and other is not value))
             counts.elsewhere = value is not reported
-            for beside in chunk.values():
-                if isinstance(beside, dict) and beside is not value:
-                    _add_details(counts, _largest(beside))
             return counts
     timings = next((value for value in _objects(chunk) if "predicted_n" in value), None)
     if timings is None:
@@ -102,18 +100,14 @@ def usage_in(payload: bytes, usage: ChatUsage | None) -> ChatUsage | None:
     return ChatUsage(read, whole_number(timings.get("predicted_n")), None, PromptTokensDetails(cached), elsewhere=True)
 
 
-def _add_details(counts: ChatUsage, beside: dict[str, int]) -> None:
-    """Add what counts do not tell of the cache and of thoughts, and an object beside them does (`timings`, `perf_metrics`)."""
-    prompt, completion = counts.prompt_tokens_details, counts.completion_tokens_details
-    if prompt is not None and not prompt.cached_tokens and beside.get("cached", 0) <= (counts.prompt_tokens or 0):
-        prompt.cached_tokens = beside.get("cached", prompt.cached_tokens)
-    if completion is not None and not completion.reasoning_tokens:
-        completion.reasoning_tokens = beside.get("reasoning", completion.reasoning_tokens)
-
-
-def read_counts(value: dict[str, Any]) -> ChatUsage:
-    """Return the counts of an object, and of the objects in it that have details."""
+def read_counts(value: dict[str, Any], beside: Iterable[dict[str, Any]] = ()) -> ChatUsage:
+    """Return the counts of an object, and of the objects in it that have details; what it does not tell of the cache and of
+    thoughts, an object `beside` it may (`timings`, `perf_metrics`)."""
     found = _largest(value)
+    for told in map(_largest, beside):
+        for kind, whole in (("cached", "prompt"), ("reasoning", "completion")):
+            if not found.get(kind) and 0 < told.get(kind, 0) <= found.get(whole, 0):
+                found[kind] = told[kind]
     prompt = PromptTokensDetails(found.get("cached"), found.get("cache_write"))
     completion = CompletionTokensDetails(found.get("reasoning"))
     apart = any(_APART.match(name) for name, _ in _counts(value)) and not any(name.startswith("prompt") for name in value)

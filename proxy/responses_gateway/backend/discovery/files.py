@@ -58,8 +58,7 @@ class FileSource:
 
 
 class _File(NamedTuple):
-    """What a file said when it could be read and understood last, and what is wrong with it now; `signature`: as it was looked
-    at."""
+    """What a file said when it could be read and understood last, and what is wrong with it now; `signature`: of that time."""
 
     signature: _Signature | None = None
     targets: Sequence[Target] = ()

@@ -55,8 +55,7 @@ def preference(key: str, weights: Iterable[tuple[str, float]]) -> list[str]:
 
 
 def capacity(load: Load, total: int, weights: float) -> int:
-    """Return how many requests a backend may have when all have `total`, the new one among them; `weights` is the sum of all
-    weights."""
+    """Return how many requests a backend may have when all have `total`, the new one among them; `weights` is their sum."""
     spread = SPREAD if load.cache < FULL else 1.0
     return math.ceil(spread * total * load.weight / weights)
 

@@ -43,8 +43,7 @@ def difference(checkpoints: Sequence[str | None]) -> str:
 
 
 class AlikeLog:
-    """Logs for which models answers are continued by other backends without a setting, and why not: once, and when that
-    changes."""
+    """Logs for which models answers are continued by other backends without a setting, and why not: once per change."""
 
     def __init__(self, log: Callable[..., None]) -> None:
         """`log` takes a message, the names of the backends, and fields."""

@@ -83,8 +83,7 @@ class _Place:
 
 
 class LoadReports:
-    """Asks the backends every `interval` seconds how busy they are, or as often as is possible. Create it inside the running
-    event loop."""
+    """Asks the backends every `interval` seconds how busy they are, or as often as is possible. Create it in a running loop."""
 
     def __init__(self, backends: Callable[[], Iterable[Asked]], interval: float) -> None:
         self._backends = backends

@@ -99,8 +99,7 @@ async def load_tokenizer(source: str, environ: Mapping[str, str], *, trust_remot
 
 def locate(source: str, environ: Mapping[str, str]) -> Path:
     """Find a `tokenizer.json`, or else a file of `OTHER_FILES`. Raises `TokenizerError`. `source` is the file, a folder that
-    contains it, or the name of a model in the local Hugging Face cache (`Qwen/Qwen3-8B`, with `@revision` if not the main
-    one)."""
+    contains it, or the name of a model in the local Hugging Face cache (`Qwen/Qwen3-8B`, with `@revision` if not main)."""
     path = Path(source).expanduser()
     if path.is_file():
         return path

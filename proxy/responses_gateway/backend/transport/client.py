@@ -475,8 +475,7 @@ def _no_sink(_data: bytes) -> None:
 
 @lru_cache(maxsize=1024)  # the backend gets it, and later the log
 def backend_request_id(request_id: str) -> str:
-    """Return the UUID for the id of a request: the id itself if it is one, otherwise one that is always the same for the same
-    id."""
+    """Return the UUID for the id of a request: the id itself if it is one, otherwise one that is always the same for it."""
     if _OWN.fullmatch(request_id):
         digits = request_id.removeprefix("req_")
         return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -46,8 +46,7 @@ class ChangedBody(NamedTuple):
 
 
 def changed(body: bytes, changes: Changes, added: AddedFields) -> ChangedBody:
-    """Return a chat request with the changes of those fields that the gateway has added; the others stay byte for byte as they
-    were."""
+    """Return a chat request with the changes of those fields that the gateway has added; the others stay byte for byte."""
     fields = msgspec.json.decode(body, type=_Fields)
     applied = [path for path, name in changes.items() if path in added and _change(fields, path, name, added[path].value)]
     if not applied:
@@ -56,8 +55,7 @@ def changed(body: bytes, changes: Changes, added: AddedFields) -> ChangedBody:
 
 
 def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedFields) -> Changes:
-    """Return the changes for which a refusal asks: those that were made already to `body`, and those of the fields that it
-    names."""
+    """Return the changes for which a refusal asks: those that were made already to `body`, and those of fields it names."""
     fields = msgspec.json.decode(body, type=_Fields)
     read = read_refused(refusal)
     following = dict(changes)

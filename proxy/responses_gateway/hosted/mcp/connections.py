@@ -1,7 +1,6 @@
 """The connections of all tenants to all MCP servers, and the lists of their tools.
 
-No two tenants share anything, nor do two credentials: whatever is kept belongs to a tenant, a server and the headers sent to
-it."""
+No two tenants share anything, nor do two credentials: whatever is kept belongs to a tenant, a server and its headers."""
 
 from __future__ import annotations
 
@@ -114,8 +113,7 @@ class McpConnections:
         return read_result(answer)._replace(session=session)
 
     def caller(self, tenant: str, name: str) -> ToolCaller:
-        """Return what calls the tool `label/name` of one of the operator's servers. Raises `ValueError` if there is no such
-        server."""
+        """Return what calls the tool `label/name` of one of the operator's servers. Raises `ValueError` if there is none."""
         label, _, tool = name.partition("/")
         if label not in self._servers or not tool:
             raise ValueError(f"'{name}' is no tool of a configured MCP server (label/tool)")

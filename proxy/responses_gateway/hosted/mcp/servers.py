@@ -88,8 +88,7 @@ class McpServers(Protocol):
         """Call a tool that the server lists. Raises `ToolFailure`. Cancelling tells the server."""
 
     def caller(self, tenant: str, name: str) -> ToolCaller:
-        """Return what calls the tool `label/name` of one of the operator's servers. Raises `ValueError` for an unknown
-        label."""
+        """Return what calls the tool `label/name` of one of the operator's servers. Raises `ValueError` if there is none."""
 
     async def close(self) -> None:
         """Close all connections."""

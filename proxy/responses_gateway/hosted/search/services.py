@@ -128,8 +128,7 @@ def _operators(query: Query) -> list[str]:
 
 
 def _brave_text(query: Query) -> tuple[str, list[str]]:
-    """Return the text with the domains, as much as Brave accepts, and what is lost. Results of other domains are left out later
-    in any case."""
+    """Return the text with the domains, as much as Brave accepts, and what is lost. Results of others are left out later."""
     operators = " ".join(_operators(query)).split()
     taken = len(" ".join(operators))
     losses = []

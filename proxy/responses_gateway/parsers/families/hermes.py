@@ -1,5 +1,7 @@
 """Hermes and Qwen 3: a JSON object in `<tool_call>` tags. Also Granite 4 and others that took it over."""
 
+from dataclasses import replace
+
 from responses_gateway.parsers.format import (
     CallBlock,
     CallFormat,
@@ -23,9 +25,10 @@ CALL = CallFormat(
     closes=("</tool_call>",),
     fillers=("}", "```", "</tool_calls>"),
 )
-# Now and then the model writes a block around its calls.
+# Now and then the model writes a block around its calls, or in the place of their tags.
 BLOCK = CallBlock(opens=("<tool_calls>",), closes=("</tool_calls>",), calls=(CALL,))
-TOOLS = ToolFormat(calls=(CALL,), blocks=(BLOCK,))
+BARE = replace(CALL, opens=BLOCK.opens, closes=BLOCK.closes, fillers=("}", "```"))
+TOOLS = ToolFormat(calls=(CALL, BARE), blocks=(BLOCK,))
 
 FAMILY = Family(
     reasoning={"qwen3": REASONING, "holo2": REASONING},

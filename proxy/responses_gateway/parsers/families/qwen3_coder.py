@@ -21,7 +21,9 @@ def function_tags(block_opens: str, block_closes: str, trim: bool = True) -> Too
     # Within the block the model may write attributes.
     attributes = replace(parameters, opens=("<parameter=", "<parameter name="))
     either = replace(call, opens=("<function=", "<function name="), arguments=attributes)
-    return ToolFormat(calls=(call,), blocks=(CallBlock(opens=(block_opens,), closes=(block_closes,), calls=(either,)),))
+    # Now and then it writes more tags around its blocks.
+    block = CallBlock(opens=(block_opens, "<tool_calls>"), closes=(block_closes, "</tool_calls>"), calls=(either,))
+    return ToolFormat(calls=(call,), blocks=(block,))
 
 
 TOOLS = function_tags("<tool_call>", "</tool_call>")

@@ -73,8 +73,7 @@ def match_calls(
     kept: int | None = None,
 ) -> MatchedCalls:
     """Match all calls with their outputs by call id, in order. `taken` are the ids of calls before them, and `kept` is how many
-    of the items may be kept; None: all of them. Raises `ApiError` 400 for a malformed item, and for an output without a call
-    before it."""
+    of the items may be kept; None: all of them. Raises `ApiError` 400 for a malformed item or an output without a call."""
     matcher = _Matcher(reader, report, _ids=set(taken))
     matcher.read(entries if kept is None else entries[:kept])
     reported = report.size

@@ -5,7 +5,7 @@ Each form says the same as the messages before. A wrong guess costs one request,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 from responses_gateway.request.fields import Object
@@ -97,21 +97,20 @@ def _without_null(messages: Sequence[Object]) -> Iterator[Object]:
         yield {name: value for name, value in message.items() if value is not None}
 
 
-# The forms in the order in which they are given to messages, by what refusals say. Mistral: "Tool call IDs should be
-# alphanumeric strings with length 9!". Llama 3: "This model only supports single tool-calls at once!". gpt-oss: "Cannot pass
-# both content and thinking in an assistant message with tool calls!". Gemma 2: "System role not supported"; Google: "Developer
-# instruction is not enabled for models/…".
-_FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterator[Object]]]] = {
+# The forms in the order in which they are given to messages, by what refusals say: "Tool call IDs should be alphanumeric
+# strings with length 9!" (Mistral), "This model only supports single tool-calls at once!" (Llama 3), "Cannot pass both content
+# and thinking in an assistant message with tool calls!" (gpt-oss), "Developer instruction is not enabled for …" (Google),
+# "messages: text content blocks must be non-empty". Contents come last, because turns are joined by them.
+_FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = {
     "short_ids": (r"call ids?\b.{0,160}\b(?:length (?:of )?9|(?:9|nine) characters)\b", _with_short_ids),
     "single_calls": (r"\b(?:single|one) tool[- ]?calls?\b|\b(?:multiple|parallel) tool[- ]?calls?\b", _with_single_calls),
     "joined_thoughts": (r"\bcontent and (?:thinking|reasoning)\b", _with_joined_thoughts),
     "no_system": (r"\b(?:system|developer) (?:role|message|prompt|instruction)s?\b.{0,40}\bnot\b", _without_system),
-}
-# Those that come last, because turns are joined by their contents. Anthropic: "messages: text content blocks must be
-# non-empty"; Bedrock: "The content field in the Message object at messages.2 is empty."; OpenAI: "Invalid
-# 'messages[1].content': string too short."; xAI: "Each message must have at least one content element"; MiniMax: "chat content
-# is empty"; Mistral: "Assistant message must have either content or tool_calls, but not none."
-_LAST_FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterator[Object]]]] = {
+    ALTERNATING: (
+        r"\broles?\b|alternat|consecutive|jinja|chat[ _]template|\bmust (?:start|begin|be followed)|(?:first|last) message|"
+        r"(?:system|user|assistant|tool) message|\buser query",
+        alternating,
+    ),
     "contents": (
         r"\b(?:contents?|messages?|parts?)\b.{0,120}"
         r"(?:\bnon-?(?:empty|whitespace)\b|\b(?:is|are|be) (?:empty|blank)\b|\bempty (?:string|text|content)|\btoo short\b"
@@ -125,31 +124,19 @@ _LAST_FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterator[Object]]
         _without_null,
     ),
 }
-# What refusals of the order of messages speak of.
-_ORDER = re.compile(
-    r"\broles?\b|alternat|consecutive|jinja|chat[ _]template|\bmust (?:start|begin|be followed)|(?:first|last) message|"
-    r"(?:system|user|assistant|tool) message|\buser query",
-    re.IGNORECASE,
-)
-_ALL_FORMS = {**_FORMS, **_LAST_FORMS}
-_WORDS = {name: re.compile(words, re.IGNORECASE | re.DOTALL) for name, (words, _) in _ALL_FORMS.items()}
+_WORDS = {name: re.compile(words, re.IGNORECASE | re.DOTALL) for name, (words, _) in _FORMS.items()}
 
 
 def forms_wanted(refusal: bytes) -> frozenset[str]:
     """Return the forms that the body of a refused request may ask for: if it names none, turns that alternate."""
     said = refusal.decode("utf-8", "replace")
-    named = frozenset(name for name, words in _WORDS.items() if words.search(said))
-    return named or frozenset([ALTERNATING] if _ORDER.search(said) else ())
+    found = frozenset(name for name, words in _WORDS.items() if words.search(said))
+    return found - {ALTERNATING} or found
 
 
 def in_forms(messages: Sequence[Object], forms: Collection[str], *, continued: bool = False) -> list[Object]:
     """Return chat messages in these forms; the same if they have them. `continued`: the answer continues the last one."""
     for name, (_, change) in _FORMS.items():
         if name in forms:
-            messages = list(change(messages))
-    if ALTERNATING in forms:
-        messages = alternating_before(messages) if continued else alternating(messages)
-    for name, (_, change) in _LAST_FORMS.items():
-        if name in forms:
-            messages = list(change(messages))
+            messages = list(alternating_before(messages) if continued and name == ALTERNATING else change(messages))
     return list(messages)

@@ -1,8 +1,7 @@
 """Check the URLs in the input, which the backend will fetch.
 
 Otherwise a client could make the backend connect to addresses that only it can reach: its own ports, the network behind it,
-the metadata service of a cloud. A name that resolves to a private address passes. Only the backend's network can prevent
-that."""
+the metadata service of a cloud. A name that resolves to a private address passes. Only the backend's network prevents it."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ _MOST_TURNS = 256
 
 class Answer(NamedTuple):
     """What the model said in a turn, as far as it is recognised by that in the next request: all of its tokens, those of its
-    `thought`, the checksum of its text (0: none), and the number of its calls. The last two are None where they are not
-    known."""
+    `thought`, the checksum of its text (0: none), and the number of its calls. The last two may be None: not known."""
 
     tokens: int = 0
     thought: int = 0

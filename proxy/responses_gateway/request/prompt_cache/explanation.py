@@ -31,8 +31,7 @@ class Report(NamedTuple):
 
 class Explanation(NamedTuple):
     """What became of the cache in a turn. `context` are the tokens before it, `possible` those that the server could have had
-    of it, in whole blocks; `lost` those that it had to read again, None where it does not report that. `item` names the first
-    difference."""
+    of it, in whole blocks; `lost` those that it had to read again, None where it does not report that. `item`: what differs."""
 
     cause: Cause | None
     lost: int | None
@@ -147,8 +146,7 @@ def _rendered_anew(previous: CachedContext, prompt: Prompt, report: Report, cach
 
 
 def _left_out(previous: CachedContext, cached: int, block: int) -> Turn | None:
-    """Return the turn before whose thought the cache ends, as if that were left out. Its prompt may have opened the thought,
-    with some tokens."""
+    """Return the turn before whose thought the cache ends, as if that were left out. Its prompt may open the thought."""
     for turn in previous.turns:
         if turn.answer.thought and turn.prompt - 2 * block <= cached < turn.prompt + block:
             return turn

@@ -39,8 +39,7 @@ Judge: TypeAlias = Callable[[Callable[[bytes], None]], Awaitable[None]]
 
 
 class AnswerEnd:
-    """Knows when an answer is over whose body is not: the model has ended it, and the backend keeps the connection open, silent
-    or with comments."""
+    """Knows when an answer is over whose body is not: the model has ended it, and the backend keeps the connection open."""
 
     __slots__ = ("_answer", "_since")
 
@@ -53,8 +52,7 @@ class AnswerEnd:
         self._answer = None
 
     def is_over(self, translator: Translator, last_read: float, now: float) -> bool:
-        """Tell whether nothing more is to be expected of the answer. `last_read`: when something came last, if only a
-        comment."""
+        """Tell whether nothing more is to be expected of the answer. `last_read`: when something, or a comment, came."""
         turn = translator.lifecycle.turn
         if turn.finish_reason is None:
             return False

@@ -40,8 +40,7 @@ def announce(settings: Settings, listeners: Listeners, **more: int) -> None:
 
 def show_next_steps(settings: Settings, url: str, operations: str | None, stream: TextIO | None = None) -> None:
     """Print the next steps on standard error, if it is a terminal, as soon as a backend answers; until then, what is missing.
-    The backends are asked directly, since the log has a line for each request to the gateway. A Unix socket has no URL that
-    could be copied."""
+    The backends are asked directly, since the log has a line for each request to the gateway. A Unix socket has no URL."""
     stream = stream or sys.stderr
     if not url.startswith("http") or not stream.isatty():
         return

@@ -1,8 +1,7 @@
 """A rolling restart of a process that serves alone: it becomes the parent of its successor.
 
 The successor is a worker that gets the listening sockets. Once it is ready, this process takes no new connections and ends
-its streams; from then on it is the parent of one worker, as in `supervisor.py`, so that the process of the service stays the
-same."""
+its streams; from then on it is the parent of one worker, as in `supervisor.py`, so that the service's process stays."""
 
 from __future__ import annotations
 

@@ -26,8 +26,7 @@ _ERROR = ApiError(400, "This port speaks HTTPS: the URL has to begin with https:
 
 
 class Listeners(NamedTuple):
-    """Listening sockets: those of clients, and those of operators, if these have their own. As a context manager it closes
-    them."""
+    """Listening sockets: those of clients, and those of operators, if these have their own. A context manager closes them."""
 
     clients: list[socket.socket]
     operators: list[socket.socket]

@@ -145,8 +145,7 @@ class Reservation:
             limits.charge(tokens)
 
     async def settle(self, tokens: int, response_id: str | None = None) -> None:
-        """Have the tokens charged before the answer ends. A response that another gateway takes over is charged once, by its
-        id."""
+        """Have the tokens charged before the answer ends. A response that is taken over is charged once, by its id."""
         charge = self._due(tokens, response_id)
         if charge is not None and self._ledger is not None:
             await self._ledger.settle(charge)

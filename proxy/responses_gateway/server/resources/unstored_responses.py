@@ -62,8 +62,7 @@ class UnstoredResponses:
         return self._kept[response_id]
 
     def add(self, response: PreviousResponse, lane: str | None, size: int, parent: Unstored | None) -> list[str]:
-        """Keep a response whose input and output have so many bytes, behind its parent. Return the ids of those that had to
-        go."""
+        """Keep a response whose input and output have so many bytes, behind its parent. Return the ids of those let go."""
         part = _Part(size, None if parent is None else parent.part)
         self._hold(part)
         self._kept[response.response_id] = Unstored(response, lane, part)

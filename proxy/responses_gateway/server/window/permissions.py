@@ -53,8 +53,7 @@ class WindowAccess:
         return self._settings.admin_key is not None
 
     def for_clients(self) -> dict[str, Any]:
-        """Return what the page has to know to send a request as a client does: whether it needs a key, and the port, if that is
-        another one."""
+        """Return what the page has to know to send a request as a client does: whether it needs a key, and any other port."""
         return {
             "needs_key": self._settings.identifies_clients,
             "client_port": self._settings.port if self._on_operations_port else None,

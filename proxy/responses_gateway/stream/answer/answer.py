@@ -171,8 +171,7 @@ class Answer:
                 self._show_silent_tokens(self._tokens.silent_ids)
 
     def release(self) -> None:
-        """Give the lifecycle what reader and parser held back of a stream that broke: it is as true as what the model said
-        before."""
+        """Give the lifecycle what reader and parser held back of a stream that broke: it is as true as all before."""
         rest = self._reader.finish() if self.joined else []
         if self._markup is not None and self.joined:
             rest = self._markup.read(rest, None) + self._markup.finish("error")

@@ -69,8 +69,7 @@ class ChunkPattern:
     around: int  # how many bytes of an event are not text
 
     def texts(self, events: bytes) -> bytes:
-        """Return the texts of several events without ids, joined. Bytes of an event that does not fit stay in it, quotation
-        marks among them."""
+        """Return the texts of several events without ids, joined. Bytes of an event that does not fit stay in it."""
         return b"".join([event.removeprefix(self.before) for event in events.split(self.behind)])
 
     def divide(self, inside: bytes) -> tuple[bytes, list[int] | None, Sequence[SampledLogprob]]:

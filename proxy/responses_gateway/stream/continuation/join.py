@@ -100,8 +100,7 @@ class Join:
         return kept
 
     def unseen_part(self, deltas: list[Delta], _token_ids: Sequence[int] | None = None, *, last: bool = False) -> list[Delta]:
-        """Return what the deltas bring that was not said before. `last`: no more follow. Raise `Diverged` if they say anything
-        else."""
+        """Return what the deltas bring that was not said before. `last`: no more follow. Raise `Diverged` if they differ."""
         if self._catch_up is not None:
             deltas = self._catch_up.take(deltas, last=last)
         return [self._usage(delta) if type(delta) is Usage else delta for delta in deltas]
@@ -113,8 +112,7 @@ class Join:
 
 
 def join_at(point: JoinPoint, partial: PartialAnswer, lifecycle: Lifecycle, markup: Markup | None) -> Join:
-    """Return how the continuation of an answer is read. `markup` reads it again, if anything does. Raise `Diverged` if it does
-    not say the same."""
+    """Return how the continuation of an answer is read. `markup` reads it again, if anything does. Raise `Diverged`."""
     ids = partial.ids[: point.generated]
     if markup is None:
         return Join(partial.prompt, ids, overlap=point.overlap, point=point)

@@ -35,8 +35,7 @@ class EarlyEnds(msgspec.Struct, frozen=True):
 
 
 class AsItWas(NamedTuple):
-    """How a response ends if the answer that follows on an early end brings nothing: as incomplete for this reason, if there is
-    one."""
+    """How a response ends if the answer that follows on an early end brings nothing: as incomplete for this reason, if any."""
 
     reason: str | None
 

@@ -65,8 +65,7 @@ def asks(text: str) -> bool:
 
 
 def announces(text: str) -> bool:
-    """Tell whether an answer seems to announce a step that it does not take. A guess: whoever acts on it acts on some good
-    answers, too."""
+    """Tell whether an answer seems to announce a step that it does not take. A guess, which takes in some good answers."""
     stripped = text.strip()
     if not stripped or len(stripped) > _LONGEST_ANNOUNCEMENT or "```" in stripped:
         return False

@@ -124,8 +124,7 @@ class CallReader:
             call.left = True
 
     def end(self, out: list[Delta], *, broken: bool) -> None:
-        """End all calls. In a stream that is `broken`, the arguments behind a placeholder may be missing, unless the model has
-        gone on."""
+        """End all calls. In a stream that is `broken`, the arguments behind a placeholder may be missing, unless more came."""
         self._place_nameless(out)
         self._announce(out, settled=True)
         self._cut_doubtful(out)

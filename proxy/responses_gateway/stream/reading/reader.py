@@ -124,8 +124,7 @@ class Reader:
         self._repair("foreign_event")
 
     def finish(self) -> list[Delta]:
-        """Return what still waited for its rest: half a surrogate pair, a call without arguments, arguments without a name
-        (they become text)."""
+        """Return what still waited for its rest: half a surrogate pair, a call without arguments, arguments without a name."""
         out: list[Delta] = []
         self._release(out)
         return out
@@ -216,8 +215,7 @@ class Reader:
         return tokens
 
     def _with_joined_surrogates(self, deltas: list[Delta]) -> list[Delta]:
-        """Return the deltas with surrogate pairs joined that the server cut in two; half a pair alone becomes U+FFFD in its own
-        text."""
+        """Return the deltas with surrogate pairs joined that the server cut in two; half a pair alone becomes U+FFFD."""
         kept: list[Delta] = []
         for delta in deltas:
             half = self._half

@@ -54,8 +54,7 @@ def fail_stream(sent: bytes, number: int, head: str, tail: str, error: Mapping[s
 
 
 def with_status(head: str, tail: str, status: str, error: Mapping[str, str] | None) -> str:
-    """Return the JSON of a response before its items with another status and error; `head` and `tail` are that before and after
-    them."""
+    """Return the JSON of a response before its items with another status and error; `head` and `tail` are around them."""
     response: Object = msgspec.json.decode(f"{head}{tail}")
     before = dict(takewhile(lambda member: member[0] != "output", response.items()))
     return f'{{{members({**before, "status": status, "error": error})},"output":['

@@ -84,8 +84,7 @@ def _cut_anyway(encode: Encode, text: str) -> Seam:
 
 
 def _boundaries(text: str, encoding: Encoding, offsets: Sequence[tuple[int, int]]) -> Iterator[int]:
-    """Yield places worth trying, as the number of tokens before: those between words first, then the others, the last ones
-    first."""
+    """Yield places worth trying, as the number of tokens before: those between words first, then the others, the last first."""
     end = len(text)
     edges: list[int] = []
     inner: list[int] = []

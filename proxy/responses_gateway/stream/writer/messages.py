@@ -93,8 +93,7 @@ class MessagesWriter(EventWriter):
         self._stop_block()
 
     def end(self, *, failed: bool) -> None:
-        """Write what was kept back, unless the message has failed. A thought that was hidden is the text of an answer without
-        any other."""
+        """Write what was kept back, unless the message has failed. A hidden thought is the text of an answer without any."""
         kept = self._kept
         self._kept = None
         if failed:

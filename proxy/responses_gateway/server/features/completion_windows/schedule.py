@@ -105,8 +105,7 @@ class ModelSchedule:
         return needed
 
     def choose(self, waiting: Sequence[Waiting], places: Startable) -> list[Waiting]:
-        """Return which begin: the first deadlines where they press, else turn by turn for each tenant, of which follow-ups come
-        first."""
+        """Return which begin: the first deadlines where they press, else turn by turn for each tenant, follow-ups first."""
         if places.pressed >= places.any:
             return sorted(waiting, key=_deadline)[: places.pressed]
         chosen: list[Waiting] = []

@@ -82,8 +82,7 @@ SAFE = Judgement(False)
 
 
 def read_judgement(answer: str) -> Judgement | None:
-    """Read the answer of a guard: `safe`, or `unsafe` and a line of categories, whatever it thought before. None for anything
-    else."""
+    """Read the answer of a guard: `safe`, or `unsafe` and a line of categories, whatever it thought before. Otherwise None."""
     first, _, rest = answer.rpartition("</think>")[2].strip().partition("\n")
     word = first.strip().lower()
     if word == "safe" and not rest.strip():

@@ -53,8 +53,7 @@ class TokenChain:
     _messages: int = 0  # of the last turn
 
     async def prompt(self, call: ChatCall, links: Links, parentage: Parentage, recorder: CallRecorder) -> IdsOutcome:
-        """Return the ids of the prompt of a turn; `parentage` is that of the first one. Never raises: what does not fit is sent
-        as messages."""
+        """Return the ids of the prompt of a turn; `parentage` is that of the first one. Never raises: others go as messages."""
         try:
             earlier = await self._earlier(links, parentage, recorder)
         except StoreUnavailable:

@@ -90,8 +90,7 @@ class SessionPages:
         return _json({**shown, "earlier_requests": max(0, part.requests - len(part.kept))})
 
     async def _stored(self, key: str | None) -> list[SessionPart]:
-        """Return what the store has, of all keys or of one; nothing while it is away, because what is remembered is shown all
-        the same."""
+        """Return what the store has, of all keys or of one; nothing while it is away, because what is remembered is shown."""
         found: list[bytes] = []
         if self._memory.store is not None:
             with suppress(StoreUnavailable):

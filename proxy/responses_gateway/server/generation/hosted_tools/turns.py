@@ -1,6 +1,5 @@
 """The turns of one response after the first one: those in which the gateway runs tools (run what the model called, and tell it
-the results), those after calls of asynchronous tools, whose results may come in any later request, and those after an early
-end."""
+the results), those after calls of asynchronous tools, whose results may come in any later request, and after an early end."""
 
 from __future__ import annotations
 

@@ -92,8 +92,7 @@ class ParserChoice:
         """Take the settings. `policy` is that of the translation, to which is added what the parsers need. `tokenizer` tells
         markers from text that looks like them, where token ids come. `own_name` maps a client's name of a model to the
         backend's, which may tell its family. `given` are the names of the settings that somebody gave, as opposed to those
-        that were found out. `known` is what is known of each model. Raise `ValueError` for the name of a parser that does not
-        exist."""
+        that were found out. `known` is what is known of each model. Raise `ValueError` for an unknown parser."""
         self._settings = settings
         self._given = frozenset(settings.model_fields_set) if given is None else given
         self.known_models = KnownModels() if known is None else known
@@ -214,8 +213,7 @@ class ParserChoice:
     def markup(self, body: Mapping[str, Any], start: AnswerStart) -> Markup | LeadingThoughtDetector | None:
         """Return what reads the answer to a chat request; None where the backend parses it.
 
-        Without tools in the request there is nothing to call: what looks like a call is text then, as it is for vLLM's
-        parsers."""
+        Without tools in the request there is nothing to call: what looks like a call is text then, as in vLLM."""
         if start.reading == "parsed":
             return None
         reasoning = start.reasoning
@@ -345,8 +343,7 @@ def _backend_parses_calls(body: Mapping[str, Any]) -> bool:
 
 
 def _ways_to_read(names: Iterable[tuple[str, str]], *, reopens: bool) -> list[AnswerStart]:
-    """Return the ways to read raw text with each of these pairs of parsers. `reopens`: rather so that a thought may begin after
-    text."""
+    """Return the ways to read raw text with each of these pairs of parsers. `reopens`: a thought may begin after text."""
     ways: list[AnswerStart] = []
     for reasoning, tools in dict.fromkeys(names):
         start = AnswerStart("raw", reasoning, tools, opened=False, decided_by="setting")

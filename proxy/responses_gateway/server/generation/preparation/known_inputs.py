@@ -2,8 +2,7 @@
 
 An agent sends its history again byte for byte, with more behind it, so that one comparison of bytes tells what is new. The rest
 of the body is read with a mark in the place of what is known of the list that grows: the items of an input, or messages. Where
-the mark is not what the list begins with, the body is read as a whole: nobody can tell from an answer whether its history was
-known."""
+the mark is not what the list begins with, the body is read as a whole: nobody can tell whether its history was known."""
 
 from __future__ import annotations
 

@@ -45,8 +45,7 @@ class LiveSettings:
 
     def add_keys(self, keys: Mapping[str, ApiKey]) -> None:
         """Take the keys that were made at run time, in place of those before; a key of the settings that has the same name
-        comes first. The key of a team that the settings do not have opens nothing, because the limits of its team are not
-        known."""
+        comes first. The key of a team that the settings do not have opens nothing, since its team's limits are unknown."""
         self._added_keys = keys
         self._take(self.given, self.current.parsers)
 

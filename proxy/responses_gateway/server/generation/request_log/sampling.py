@@ -32,8 +32,7 @@ class StreamSample:
         return self._size <= _LIMIT
 
     def check(self, rules: Rules, translator: Translator, metrics: Metrics, request_id: str) -> None:
-        """Check the events and the terminal one, in a thread: that takes longer than translating, and no other stream may wait
-        for it."""
+        """Check the events and the terminal one, in a thread: that takes longer than translating, and no stream may wait."""
         stream = b"".join([*self._events, translator.terminal()])
         asyncio.get_running_loop().run_in_executor(None, _check, rules, stream, metrics, request_id)
 

@@ -86,8 +86,7 @@ class ChatCall(msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(self, body=body, data=msgspec.json.encode(body), written=None)
 
     def strict_data(self, form: StrictForm) -> bytes:
-        """Return the JSON that is sent, with strict tools. What stands before them is not encoded anew, because it has all of
-        the history."""
+        """Return the JSON that is sent, with strict tools. What stands before them, the history, is not encoded anew."""
         names = list(self.body)
         behind = {name: self.body[name] for name in names[names.index("tools") + 1 :]}
         rest = b"," + msgspec.json.encode(behind)[1:] if behind else b"}"

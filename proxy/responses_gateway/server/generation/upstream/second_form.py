@@ -57,8 +57,7 @@ async def in_another_form(
     pool: Pool, known: KnownModels, call: ChatCall, refused: ChatStream, headers: HeadersFor
 ) -> tuple[ChatStream, ChatCall]:
     """Ask again with messages in the forms that the refusal may be about. Return the answer and its request, or the refusal as
-    it was: an answer of any other kind says nothing about what the client has sent. What is accepted is remembered of the
-    model."""
+    it was: an answer of any other kind says nothing about what the client has sent. What is accepted is remembered."""
     forms: frozenset[str] = frozenset()
     continued = bool(call.body.get("continue_final_message"))
     other = call
