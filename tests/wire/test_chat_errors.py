@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from responses_gateway.wire.chat import decode_chunk
 from responses_gateway.wire.errors import ApiError, in_client_terms, invalid_request, read_error, read_error_chunk, server_error
 from responses_gateway.wire.messages import error_of
 from tests.data_folder import STREAMS
@@ -323,3 +324,15 @@ def test_a_request_with_too_many_bytes_is_no_prompt_with_too_many_tokens(body: b
     error = read_error(413, body)
     assert (error.status, error.code, message in error.message) == (400, "request_too_large", True)
     assert error_of(error)[:2] == (413, "request_too_large")
+
+
+@pytest.mark.parametrize("status", [408, 499])
+def test_a_request_that_took_too_long_is_not_wrong(status: int) -> None:
+    error = read_error(status, b'{"error": {"message": "Request timed out"}}')
+    assert (error.status, error.code, error.message) == (504, "server_error", "Request timed out")
+
+
+def test_a_failed_response_in_place_of_a_chunk_is_an_error() -> None:
+    payload = json.dumps({"type": "response.failed", "response": {"error": {"message": "No memory is left"}}}).encode()
+    failure = decode_chunk(payload).failure(payload)
+    assert read_error_chunk(failure).message == "No memory is left"

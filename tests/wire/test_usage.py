@@ -78,6 +78,7 @@ REPORTED: list[tuple[dict[str, Any], tuple[int | None, ...]]] = [
     ({**CHAT, "prompt_cache_miss_tokens": 36, "uncached_tokens": 36, "cached_tokens_cost": 5, "cache_discount": 1,
       "thinking_budget_tokens": 900, "max_reasoning_tokens": 900}, PLAIN),
     ({**CHAT, "cached_tokens_details": {"text_tokens": 5}}, PLAIN),
+    ({**CHAT, "cost": 0.1, "cost_details": {"cached_tokens": 9}}, PLAIN),
     # odd types
     ({"prompt_tokens": 100.0, "completion_tokens": "30", "cached_tokens": "64", "reasoning_tokens": 2.0},
      (100, 30, 64, None, 2)),

@@ -73,8 +73,7 @@ class BackendSpec:
 @dataclass(frozen=True, eq=False)
 class PoolSpec:
     """A pool whose members come and go. `source`: the kind of what names them. `problem`: why that cannot be read, `since` when
-    by the clock of the event loop, which all processes of a machine share; None: it can. `models` and `aliases` are those of
-    all members."""
+    by the clock of the event loop, which all processes of a machine share; None: it can. `models` and `aliases`: of all."""
 
     name: str
     source: str

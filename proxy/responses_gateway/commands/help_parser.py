@@ -80,7 +80,6 @@ def _coloured(text: str) -> str:
 
 
 def _has_colours(stream: IO[str]) -> bool:
-    """Tell whether a stream is a terminal that shows colours (see https://no-color.org). From Python 3.14 on argparse adds its
-    own."""
+    """Tell whether a stream is a terminal that shows colours (see https://no-color.org). Python 3.14's argparse has its own."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return stream.isatty() and wanted and sys.version_info < (3, 14)

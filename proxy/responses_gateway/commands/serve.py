@@ -178,8 +178,7 @@ def _check(checks: Iterable[Callable[[], None]]) -> None:
 
 
 def _as_written(error: SettingsError, written: Mapping[str, str]) -> SettingsError:
-    """Return complaints about settings as ones about what sets them (see `origins`): a flag, a variable, or a name in the
-    file."""
+    """Return complaints about settings as ones about what sets them (see `origins`): a flag, a variable, a name in a file."""
     lines = []
     for line in str(error).splitlines():
         start, _, rest = line.partition(": ")

@@ -27,8 +27,7 @@ def shorten(text: str, longest: int) -> str:
 
 
 def clean_line(text: str) -> str:
-    """Return text in one line, without control characters and without the brackets of citations, which would look like marks of
-    the gateway."""
+    """Return text in one line, without control characters and without the brackets of citations, which the gateway writes."""
     kept = text if text.isprintable() else "".join(character if character.isprintable() else " " for character in text)
     return kept.replace("【", "[").replace("】", "]")
 

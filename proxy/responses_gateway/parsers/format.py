@@ -41,8 +41,7 @@ class TaggedParameters:
     `header` is a regular expression with the group `key`. It may have the groups `text` and `json`: the one that matches says
     how to read the value. `values` is a second marker before the value, where key and value have tags of their own. `trim`:
     one newline on each side of a value belongs to the markup. `wrappers`: a lone parameter of such a name holds all arguments
-    as an object. `escaped`: keys are written with the entities `&amp;` and `&quot;`. `others`: further tags, which the header
-    has in it."""
+    as an object. `escaped`: keys are written with the entities `&amp;` and `&quot;`. `others`: further tags in the header."""
 
     opens: tuple[str, ...]
     heads: tuple[str, ...]

@@ -40,8 +40,7 @@ class Parser(Protocol):
 
     def plain(self, _text: str, _token_ids: Sequence[int] | None = None) -> bool:
         """Take a piece (not empty) that merely continues the text or reasoning given out last, without a call of `feed`. True
-        if the piece itself, with its tokens, is all that `feed` would return: it counts as fed then. False if it has to be
-        fed."""
+        if the piece itself, with its tokens, is all that `feed` would return: it counts as fed then. Otherwise False."""
         return False
 
     def rewind(self, token_ids: Sequence[int]) -> None:

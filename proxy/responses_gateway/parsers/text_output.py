@@ -48,8 +48,7 @@ class TextOutput:
         return "\n" if self._gap else self.code.last
 
     def follow(self, piece: str) -> bool:
-        """Tell whether a piece merely continues the text, so that the caller can give it out unchanged. If so, it counts as
-        written."""
+        """Tell whether a piece merely continues the text, so that the caller can give it out unchanged. Then it is written."""
         if (
             not self.visible
             or self.leading

@@ -1,8 +1,7 @@
 """Find out what a chat server can do, by small requests sent one after another, each bounded in tokens and time.
 
 `probe` asks everything, in some twenty requests. `probe_briefly` asks only what decides about settings. A server that behaves
-as the defaults expect gets five requests: the list of its models, an answer of 8 tokens, a tool call, and two prompts for one
-token each."""
+as the defaults expect gets five requests: the list of its models, an answer of 8 tokens, a tool call, and two of one token."""
 
 from __future__ import annotations
 
@@ -302,8 +301,7 @@ class _Prober:
             profile.calls = "none"
 
     async def _place_for_tools(self) -> None:
-        """Find out by the size of the prompt whether the chat template shows the model its tools, if it makes no call by
-        itself."""
+        """Find out by the size of the prompt whether the chat template shows the model its tools, if it makes no call."""
         if self._profile.calls not in ("none", "forced"):
             return
         without = _prompt_tokens(await self._questions.ask_whole([USER]))

@@ -90,8 +90,7 @@ def _with(calling: Mapping[str, Any], turn: _Messages) -> _Messages:
 
 
 def _lost(earlier: _Read, later: _Read, block: int, more: int | None) -> int | None:
-    """Return how many tokens of a prompt were read again with a later one that goes on from it, and `more`; None if the server
-    does not tell."""
+    """Return how many tokens of a prompt were read again with a later one that goes on from it, and `more`; None: not told."""
     if later.cached is None or more is None:
         return None
     lost = (earlier.tokens - later.cached) // block * block

@@ -173,8 +173,7 @@ class NewEvents(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A running response that was taken over from a dead process: what that kept of it, and those of its events that the
-    database has."""
+    """A running response that was taken over from a dead process: what that kept of it, and its events in the database."""
 
     id: str
     kept: bytes

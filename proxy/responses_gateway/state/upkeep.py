@@ -88,8 +88,7 @@ def _delete_expired(sql: Sql, now: float, limit: int) -> int:
 
 
 def _delete_oldest(sql: Sql) -> int:
-    """Delete the responses, conversations and kept tokens that would expire first, a batch of each at most. Return how
-    many."""
+    """Delete the responses, conversations and kept tokens that would expire first, a batch of each. Return how many."""
     deleted = responses.delete_expired(sql, float("inf"), _BATCH)
     until = deleted[-1] if deleted else float("inf")
     return len(deleted) + conversations.delete_expired(sql, until, _BATCH) + token_trees.delete_expired(sql, until, _BATCH)

@@ -151,8 +151,7 @@ class Metrics:
             observed.total += value
 
     def observe_many(self, metric: Histogram, counts: Sequence[int], total: float, *labels: str) -> None:
-        """Add many observations at the next `flush`: how many of them fell into each bucket (the last is +Inf), and their
-        sum."""
+        """Add many observations at the next `flush`: how many of them fell into each bucket (the last is +Inf), and a sum."""
         observed = self._observed[metric, labels]
         observed.counts = [one + more for one, more in zip(observed.counts, counts, strict=True)]
         observed.total += total

@@ -187,11 +187,10 @@ class Chunk(msgspec.Struct, gc=False):
         return [int(number) for number in _NUMBERS.findall(bytes(memoryview(self.prompt_token_ids)[-_PROMPT_END:]))[-8:]]
 
     def failure(self, payload: bytes) -> Any:
-        """Return the error that a server reports in this chunk, whose payload it is, in whatever form; None for a part of an
-        answer."""
+        """Return the error that a server reports in this chunk, whose payload it is, in whatever form; None: a part of one."""
         choices = self.choices or ()
         alone = self.choices is None and self.usage is None
-        if self.error is not None and (alone or says_something(self.error)):
+        if self.error is not None and ((alone and self.error != "") or says_something(self.error)):
             return self.error
         for choice in choices:
             if choice.error is not None and says_something(choice.error):

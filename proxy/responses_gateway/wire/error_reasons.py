@@ -330,7 +330,7 @@ def _tells_error(value: Json) -> bool:
     if isinstance(base, dict):
         return not _is_no_error(base.get("status_code"))
     kind = named.get("type")
-    if named.get("object") == "error" or (isinstance(kind, str) and kind.lower().endswith("error")):
+    if named.get("object") == "error" or (isinstance(kind, str) and kind.lower().endswith(("error", "failed"))):
         return True
     has_reason = any(isinstance(named.get(name), str) for name in _HEADS)
     codes = [named.get(name) for name in ("code", "errorcode", "statuscode", "httpcode")]

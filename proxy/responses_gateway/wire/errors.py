@@ -31,6 +31,8 @@ _NUMBERS: dict[str, dict[int, int]] = {
     },
     "code": {1113: _QUOTA, 1302: 429, 1303: 429, 1305: 429},
 }  # fmt: skip
+# What a server gave up, or a proxy in front of it, is a failure of time, and none of the request.
+_TIMES = {408: 504, 499: 504}
 # Statuses of something else, whatever is said with them: keys, payment, places, time, and limits of time.
 _OTHER_STATUSES = frozenset({401, 402, 403, 404, 405, 408, 429, 504, _OVERLOADED})
 
@@ -227,7 +229,7 @@ def _meant_status(status: int, kinds: Mapping[str, Any]) -> int:
     for limit in (_QUOTA, 429):
         if limit in meant:
             return limit
-    return next((other for other in meant if other != status), status) if status >= 500 else status
+    return next((other for other in meant if other != status), status) if status >= 500 else _TIMES.get(status, status)
 
 
 def _number(value: Any) -> int:

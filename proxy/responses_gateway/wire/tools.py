@@ -57,6 +57,7 @@ _BETWEEN = re.compile(r"__|[.:/]")
 # Where a name ends that a server cut out of markup: the rest is a tag, a bracket, a quote or white space.
 _BEHIND = re.compile(r"[\s<>|(\[{\"'`]")
 _AROUND = " \t\r\n\"'`"
+_TAGS = re.compile(r"\A(?:<[^<>]{1,64}>\s{0,8})+")  # before a name
 # The number that some models write behind the name of a call.
 _NUMBER = re.compile(r":[0-9]{1,4}\Z")
 # Because no chat name is longer than 64 characters: what is much longer is none that was spelled otherwise.
@@ -101,7 +102,7 @@ def declared_name(tools: Collection[str], name: str) -> str | None:
     blanks, the number of the call. None if there is none, or more than one."""
     if name in tools or len(name) > _LONGEST:
         return name if name in tools else None
-    bare = _BEHIND.split(name.strip(_AROUND), maxsplit=1)[0]
+    bare = _BEHIND.split(_TAGS.sub("", name.strip(_AROUND)), maxsplit=1)[0]
     without_number = _NUMBER.sub("", bare)
     for written in (bare, without_number, _BEFORE.sub("", without_number, count=1)):
         if written in tools:

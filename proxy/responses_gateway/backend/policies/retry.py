@@ -35,8 +35,7 @@ def reason_of(status: int) -> Reason | None:
 
 
 def backoff(attempt: int, random: float) -> float:
-    """Return the seconds to wait before a retry: exponential with full jitter. `attempt` is 1 for the first, `random` from 0
-    to 1."""
+    """Return the seconds to wait before a retry: exponential with full jitter. `attempt` begins at 1, `random` is 0 to 1."""
     return random * float(min(_FIRST_WAIT * 2 ** (attempt - 1), _LONGEST_WAIT))
 
 

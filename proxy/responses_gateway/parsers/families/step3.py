@@ -1,5 +1,4 @@
-"""Step 3: the call's tag follows a separator inside a block of calls. Step 3.5 and its successors write Qwen 3
-Coder's tags."""
+"""Step 3: the call's tag follows a separator inside a block of calls. Its successors write Qwen 3 Coder's tags."""
 
 from responses_gateway.parsers.families import qwen3_coder
 from responses_gateway.parsers.families.hermes import REASONING

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from responses_gateway.request.fields import Object, filled_text, missing, optional_object, optional_text, quote, text
+from responses_gateway.request.fields import Object, filled_text, optional_object, optional_text, quote, text
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.messages.content import (
     Block,
@@ -274,7 +274,7 @@ class Conversation(msgspec.Struct):
             self._open.add(fields["id"])
         elif kind in ("server_tool_use", "mcp_tool_use"):
             name = filled_text(fields, "name", path)
-            asked = _input_of(fields, path)
+            asked = _input_of(fields)
             if name == "web_search" and isinstance(asked, dict) and isinstance(asked.get("query"), str):
                 fields = {**fields, "input": {"queries": [asked["query"]]}}
             self._call(fields, _SERVER_TOOLS.get(name, name), path)
@@ -285,7 +285,7 @@ class Conversation(msgspec.Struct):
 
     def _call(self, fields: Object, name: str, path: str) -> None:
         call_id = filled_text(fields, "id", path)
-        arguments = _input_of(fields, path)
+        arguments = _input_of(fields)
         self._calls[call_id] = len(self.items)
         self._unanswered[call_id] = self._unanswered.get(call_id, 0) + 1
         item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": json_of(arguments)}
@@ -314,12 +314,10 @@ class Conversation(msgspec.Struct):
         self.places.items.append(Place(path, parts))
 
 
-def _input_of(call: Object, path: str) -> object:
-    """Return the arguments of a call. null is none, and so is an empty list: that is how PHP writes an empty object. Anything
+def _input_of(call: Object) -> object:
+    """Return the arguments of a call. Nothing, null, and PHP's empty object, an empty list, are none. Anything
     else is what a model wrote and its client has kept: a refusal would end the session."""
-    if "input" not in call:
-        raise missing(f"{path}.input")
-    return {} if call["input"] in (None, []) else call["input"]
+    return {} if call.get("input") in (None, []) else call["input"]
 
 
 def _marked(notice: str) -> str:

@@ -30,8 +30,7 @@ class Follower:
     """Sends the stored events of a response to one client, up to the terminal one.
 
     While the response runs in this process, its events are sent from memory as soon as they are stored. A client that is slower
-    gets what it has missed from memory or, later, from the store. A response that runs in another process is read from the
-    store."""
+    gets what it has missed from memory or, later, from the store. A response of another process is read from the store."""
 
     def __init__(
         self,

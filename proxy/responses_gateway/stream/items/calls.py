@@ -243,8 +243,7 @@ def as_shown(text: str) -> str:
 
 def _is_stray(arguments: str, rest: str) -> bool:
     """Tell whether what stands behind the end of arguments means nothing. Another object may be a call of its own, an odd
-    quote one that was not escaped in a string, and if the arguments are no JSON, it is not certain that they end where their
-    brackets do."""
+    quote one that was not escaped in a string, and if the arguments are no JSON, they may not end where their brackets do."""
     if rest.isspace() or not rest:
         return True
     known = read_object(arguments)
@@ -254,8 +253,7 @@ def _is_stray(arguments: str, rest: str) -> bool:
 
 
 class Settled(NamedTuple):
-    """What a call is at its end: how valid it is (`CheckedCall.label`; empty where nobody knows), and what was repaired, by
-    kind."""
+    """What a call is at its end: how valid it is (`CheckedCall.label`; empty: unknown), and what was repaired, by kind."""
 
     validity: str
     repairs: list[str]
@@ -264,8 +262,7 @@ class Settled(NamedTuple):
 @dataclass(slots=True)
 class OpenCall:
     """A call that is being written: its item and its arguments so far. One that is `deferred` waits for a verdict; the result
-    of one that is `asynchronous` may come in any later request. The arguments of one that is `held` are written when they are
-    whole."""
+    of one that is `asynchronous` may come in any later request. The arguments of one that is `held` are written at its end."""
 
     made: ToolCall  # as the model began it, and what the server wants back with it by now
     item: CallItem

@@ -81,8 +81,7 @@ class CallDone(NamedTuple):
 
 
 class NextTurn(NamedTuple):
-    """The model has got what there is of the results of its calls, and answers again. Unless it `may_call`, its calls are
-    suppressed."""
+    """The model has got what there is of the results of its calls, and answers again. Its calls count if it `may_call`."""
 
     may_call: bool
 

@@ -48,8 +48,7 @@ class PendingDeltas:
         return group is not None
 
     def whole_calls(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the calls that wait, in order, as chat name, arguments, and what the server wants back; those that were cut are
-        left out."""
+        """Yield the calls that wait, in order, as chat name, arguments, and what the server wants back; cut ones left out."""
         for group in self._groups:
             call = group[0]
             if type(call) is ToolCall and not any(type(delta) is ToolCallCut for delta in group):

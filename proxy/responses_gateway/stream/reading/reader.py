@@ -33,6 +33,7 @@ FINISH_REASONS: dict[str, FinishReason] = {
     **dict.fromkeys(_ERROR, "error"),
 }
 
+_LEAST_REPEATED = 16  # characters
 _SURROGATE = "\ufffd"  # what stands for half a surrogate pair
 _TEXTS = (Reasoning, Text, Refusal, ToolArguments)
 _Piece: TypeAlias = Reasoning | Text | Refusal | ToolArguments
@@ -89,6 +90,9 @@ class Reader:
             if choice.message is not None:
                 delta = self._beside_message(choice.message, delta)
             if delta is not None:
+                if choice.finish_reason and self._repeats_all(delta.content):
+                    self._repair("message_repeated")
+                    delta.content = None
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
                 self._read_delta(delta, logprobs and self._spelled(logprobs), out)
                 if delta.tool_calls or delta.function_call is not None:
@@ -172,6 +176,11 @@ class Reader:
             rest.tool_calls = told.tool_calls
             rest.function_call = told.function_call
         return rest
+
+    def _repeats_all(self, content: Any) -> bool:
+        """Tell whether the text of the last delta is that of all others, which no answer is likely to say twice."""
+        long = isinstance(content, str) and len(content) >= _LEAST_REPEATED and self._text_came
+        return long and self.said is not None and self.said("output_text") == content
 
     def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
         reasoning = delta.reasoning or delta.reasoning_content or delta.thinking

@@ -20,8 +20,7 @@ _SUMMARY = "response.reasoning_summary_text"
 
 
 class FailedStream(NamedTuple):
-    """The end of a stream: its last events, the number after them, the JSON of all items, and the JSON before them in the
-    response."""
+    """The end of a stream: its last events, the number after them, the JSON of all items, and the JSON before them."""
 
     events: bytes
     next_number: int

@@ -128,8 +128,7 @@ class EventWriter(ABC):
     def close_call(
         self, place: Place, status: ItemStatus, text: str, *, deltas: int, plain: bool = False, extra: str = ""
     ) -> None:
-        """End it; `text` is all of its arguments, `extra` its `extra_content` as it stands now. `plain`: say that they are not
-        encrypted."""
+        """End it; `text` is all of its arguments, `extra` its `extra_content` as it stands now. `plain`: say: not encrypted."""
 
     # ---- calls that the gateway runs -----------------------------------------------------------------------------------
 

@@ -131,8 +131,7 @@ class ResponseStream(AnswerStream):
 
     @property
     def long_texts(self) -> Sequence[bytes]:
-        """The long values in the text behind the output items, in order. They repeat the request, and the next ones often have
-        the same."""
+        """The long values in the text behind the output items, in order. They repeat the request, and so do the next ones."""
         return self.object.long_texts
 
     def _json(self, status: Status | None = None, stored: bool | None = None) -> bytes:

@@ -32,8 +32,7 @@ def is_public(address: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine and no other: a loopback address, with a zone or without, `localhost`, or a name
-    below it."""
+    """Tell whether a host is this machine and no other: a loopback address, with a zone or without, `localhost`, or below."""
     name = host.lower().removesuffix(".")
     try:
         address = ip_address(name.partition("%")[0])

@@ -86,8 +86,7 @@ class CompiledTools:
 
 
 class WrittenTools(NamedTuple):
-    """Strict tools as JSON, the same as they are declared, a digest, and the places of those that are not as the client sent
-    them."""
+    """Strict tools as JSON, the same as they are declared, a digest, and the places of those that are not as they were sent."""
 
     tools: bytes
     declared: bytes

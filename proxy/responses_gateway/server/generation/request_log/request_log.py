@@ -174,8 +174,7 @@ class RequestLog:
 
     def close(self, translator: Translator | None, now: float, record: str | None = None) -> str:
         """End the log; return the outcome as a label of the metrics. The request is reported a little later, unless it has
-        failed, and with its HTTP exchange, unless it outlives that. `record` is the name of the file with the recorded
-        exchange."""
+        failed, and with its HTTP exchange, unless it outlives that. `record` is the name of the recorded file."""
         facts = self.facts
         facts.times.count_gaps()
         facts.ended_at = now
