@@ -30,11 +30,11 @@ LEFT = dict.fromkeys(FAMILIES, 1) | {
     **dict.fromkeys(["glm45", "poolside_v1", "hy_v4"], 5),
     "hy_v3": 15,
     "k2_horizon": 20,
-    "kimi_k3": 60,
+    "kimi_k3": 25,
     **dict.fromkeys(["mimo", "minicpm5", "qwen3_coder", "seed_oss"], 12),
     "minimax_m3": 32,
     "muse_glimmer": 39,
-    "step3": 29,
+    "step3": 19,
 }
 _MARKER = re.compile(
     r"""<\|(?:open|close)\|>[^<]*<\|sep\|>|(?:\]<\]minimax\[>\[)?</?[^<>\n]+>|\[/?[A-Z_]{3,}\]|```(?:json)?|functools|[{}\[\]():=,"']"""
@@ -183,3 +183,10 @@ def test_tags_around_calls_are_not_shown(name: str, call: str, written: str) -> 
     assert read(name, text, by_character=True) == outcome
     mention = "Calls stand in <tool_calls> tags, up to </tool_calls>."
     assert [item.get("text") for item in read(name, mention).items] == [mention]
+
+
+def test_a_value_ends_in_no_token_of_its_own_markup_but_in_any_other() -> None:
+    text = render(FAMILIES["kimi_k3"], [("call", "write_file", {"path": "a", "content": "the end: VALUE"})])
+    assert [item.get("cut") for item in read("kimi_k3", text.replace("VALUE", "<|open|>")).items] == ["yes"]
+    assert [item.get("cut") for item in read("kimi_k3", text.replace("VALUE", "<|im_end|>")).items] == [None]
+    assert [item.get("cut") for item in read("kimi_k3", text.replace("VALUE", "<|sep|> and <|open|>, no more")).items] == [None]

@@ -17,6 +17,8 @@ _PARAMETER_ON_LINES = re.compile(r"[^<>\n]+>\n\s*\S")
 _HEADER = re.compile(r"[^<>\n]*>")
 # A tag, or an end tag without its first bracket.
 _LAST_TAG = re.compile(r"(?:</([\w:.\-]+)>|<[^<>]{1,80}>|<[/\\][^<>]{0,80}|<[\w|｜][^<>\s]{2,80}|[/\\][^<>/\\\n]{2,80}>)\s*\Z")
+TOKEN = re.compile(r"<[|｜][^<>\s]{1,40}[|｜]>")
+_LAST_TOKEN = re.compile(rf"({TOKEN.pattern})\s*\Z")
 # What stands behind an end tag where the markup goes on: prose and code have it within a sentence, or in quotes.
 _GOES_ON = re.compile(r"[^\S\n]*[\n<]|\w")
 _LAST_TAG_LENGTH = 128  # with the white space behind it
@@ -82,6 +84,11 @@ class ParameterValue:
         own end, misspelt."""
         last = _LAST_TAG.search(self._end)
         return last is not None and not (last[1] and f"<{last[1]}" in self._end)
+
+    def ends_in(self, tokens: frozenset[str]) -> bool:
+        """Tell whether the value ends in one of these special tokens."""
+        last = _LAST_TOKEN.search(self._end) if tokens else None
+        return last is not None and last[1] in tokens
 
     def opened_again(self, opening: str, closes: tuple[str, ...]) -> DoubledValue:
         """Return what goes on in the place of a blank value whose opening, as it is written, stands there twice."""
