@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.wire.tools import ToolTarget
-from tests.stream.stream_player import chunk, event, finish, play, text, usage
+from tests.stream.stream_player import chunk, event, finish, play, text, think, usage
 
 A = '{"command":"ls"}'
 B = '{"path":"a"}'
@@ -97,6 +97,11 @@ LONG = "It is sunny in Rome."
 )
 def test_a_text_that_comes_again_with_the_end_is_not_said_twice(pieces: list[bytes], whole: str) -> None:
     assert play(*pieces, usage()).said == [("text", whole)]
+
+
+def test_a_text_behind_another_thought_is_said_again() -> None:
+    played = play(text(LONG), think("hm"), chunk({"content": LONG}, "stop"))
+    assert played.said == [("text", LONG), ("reasoning", "hm"), ("text", LONG)]
 
 
 @pytest.mark.parametrize(

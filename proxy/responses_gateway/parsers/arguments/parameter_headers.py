@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from responses_gateway.parsers.arguments import OuterMarkers
+from responses_gateway.parsers.arguments.parameter_value import TOKEN
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.format import CallFormat, TaggedParameters
 from responses_gateway.parsers.lexer import UNDECIDED, Hit, Lexer, compiled, skip_spaces
@@ -36,6 +37,9 @@ class Places:
         self.behind_call = markers(*outer.closes, *outer.opens)
         self.behind_end = markers(*syntax.opens, *syntax.closes, *call.opens, *ends)
         self.ends = markers(*call.closes, *outer.closes)
+        # The special tokens that the markup is made of: no value ends in one.
+        made_of = (*call.opens, call.header.pattern, *syntax.opens, *syntax.heads, *outer.opens)
+        self.tokens = frozenset(TOKEN.findall(" ".join(made_of)))
 
 
 class Head(NamedTuple):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from responses_gateway.parsers.arguments import ArgumentsReader, Begun, OuterMarkers, ReadStatus
 from responses_gateway.parsers.arguments.parameter_headers import HEADER_LIMIT, Headers, Places, key_of
-from responses_gateway.parsers.arguments.parameter_value import TOKEN, DoubledValue, InnerMarkup, ParameterValue
+from responses_gateway.parsers.arguments.parameter_value import DoubledValue, InnerMarkup, ParameterValue
 from responses_gateway.parsers.arguments.values import ParameterTypes, dumps, given
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.format import CallFormat, TaggedParameters
@@ -54,9 +54,6 @@ class ParametersReader(ArgumentsReader):
         self._key: Mapping[str, str | None] = {}  # the groups of the header of the parameter that has begun
         self._value: ParameterValue | None = None
         self._inner = InnerMarkup(syntax, call, outer)
-        # The special tokens that the family's own markup is made of: no value of its calls ends in one.
-        header = call.header.pattern if call.header else ""
-        self._tokens = frozenset(TOKEN.findall(" ".join((*call.opens, header, *syntax.opens, *syntax.heads, *outer.opens))))
         self._wrapper = ""  # the parameter that may hold all arguments
         self._step: Callable[[str, int], int] = self._between
 
@@ -418,7 +415,7 @@ class ParametersReader(ArgumentsReader):
         if self._inner.swallows:
             self._types.doubted |= set(self._types.properties)
         torn = self._inner.torn and not isinstance(self._value, DoubledValue)
-        torn = torn or self._value.ends_in(self._tokens)
+        torn = torn or self._value.ends_in(self._places.tokens)
         unclear = (doubted and not closed) or torn or not (key or self._value.blank)
         value = self._value.close()
         self._value = None

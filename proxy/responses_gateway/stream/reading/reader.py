@@ -63,6 +63,7 @@ class Reader:
         self._choice: int | None = None  # the index of the one that is read
         self._reasoning_came = False
         self._text_came = False  # or a refusal
+        self._thought_again = False  # behind a text
         self._messages_come = False  # in the place of deltas
         self._usage: Usage | None = None
         self._usage_came = False
@@ -180,7 +181,7 @@ class Reader:
     def _repeats_all(self, content: Any) -> bool:
         """Tell whether the text of the last delta is that of all others, which no answer is likely to say twice."""
         long = isinstance(content, str) and len(content) >= _LEAST_REPEATED and self._text_came
-        return long and self.said is not None and self.said("output_text") == content
+        return long and not self._thought_again and self.said is not None and self.said("output_text") == content
 
     def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
         reasoning = delta.reasoning or delta.reasoning_content or delta.thinking
@@ -194,6 +195,7 @@ class Reader:
             self._calls.settle(out)
         if reasoning:
             self._reasoning_came = True
+            self._thought_again = self._text_came
             out.append(Reasoning(reasoning))
         if content:
             self._text_came = True
