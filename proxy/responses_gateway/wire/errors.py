@@ -31,8 +31,7 @@ _NUMBERS: dict[str, dict[int, int]] = {
     },
     "code": {1113: _QUOTA, 1302: 429, 1303: 429, 1305: 429},
 }  # fmt: skip
-# What a server gave up, or a proxy in front of it, is a failure of time, and none of the request.
-_TIMES = {408: 504, 499: 504}
+_TIMES = {408: 504, 499: 504}  # a server, or a proxy in front of it, gave up: the request is not wrong
 # Statuses of something else, whatever is said with them: keys, payment, places, time, and limits of time.
 _OTHER_STATUSES = frozenset({401, 402, 403, 404, 405, 408, 429, 504, _OVERLOADED})
 

@@ -33,7 +33,6 @@ _NAMES = {
     "total": re.compile(r"totaltokens?(?:count)?"),
 }
 _DETAIL = re.compile(r".*(?:cach|reason|think|thought).*tokens?(?:count)?|cachen")
-_IS_DETAILS = re.compile(r"^(?!.*cost).*details", re.IGNORECASE)
 _CACHE_WRITE = re.compile(r"creat|writ")
 # What a cache did not have; a limit.
 _NO_DETAIL = re.compile(r"miss|(?:un|no|non|not)(?:cach|reason|think)|max|budget|limit")
@@ -127,7 +126,11 @@ def _largest(value: dict[str, Any]) -> dict[str, int]:
 def _counts(value: dict[str, Any]) -> Iterator[tuple[str, int]]:
     """Iterate over the whole numbers of an object, and of those in it that have details, with their bare names."""
     for name, member in islice(value.items(), _MEMBERS):
-        entries = member.items() if isinstance(member, dict) and _IS_DETAILS.search(name) else ((name, member),)
+        entries = (
+            member.items()
+            if isinstance(member, dict) and "details" in name.lower() and "cost" not in name
+            else ((name, member),)
+        )
         for inner, entry in islice(entries, _MEMBERS):
             count = possible(whole_number(entry))
             if count is not None:

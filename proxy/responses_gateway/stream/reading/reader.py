@@ -91,7 +91,7 @@ class Reader:
             if choice.message is not None:
                 delta = self._beside_message(choice.message, delta)
             if delta is not None:
-                if choice.finish_reason and self._repeats_all(delta.content):
+                if choice.finish_reason and self._repeats_all(delta):
                     self._repair("message_repeated")
                     delta.content = None
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
@@ -178,10 +178,13 @@ class Reader:
             rest.function_call = told.function_call
         return rest
 
-    def _repeats_all(self, content: Any) -> bool:
-        """Tell whether the text of the last delta is that of all others, which no answer is likely to say twice."""
-        long = isinstance(content, str) and len(content) >= _LEAST_REPEATED and self._text_came
-        return long and not self._thought_again and self.said is not None and self.said("output_text") == content
+    def _repeats_all(self, delta: chat.Delta) -> bool:
+        """Tell whether the text of the last delta is that of all others, which no answer is likely to say twice in a row."""
+        content = delta.content
+        if not self._text_came or not isinstance(content, str) or len(content) < _LEAST_REPEATED:
+            return False
+        thought = self._thought_again or delta.reasoning or delta.reasoning_content or delta.thinking
+        return not thought and self.said is not None and self.said("output_text") == content
 
     def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
         reasoning = delta.reasoning or delta.reasoning_content or delta.thinking
