@@ -72,8 +72,7 @@ class ServedModels:
         return _partners(able, model, checkpoints[0] or "")
 
     def context_of(self, model: str) -> int | None:
-        """Return how many tokens the context of a model has at every backend that may get a request for it; None if one of them
-        does not tell."""
+        """Return how many tokens the context of a model has at every backend that may get it; None if one does not tell."""
         only = self._members.only
         if only is not None and not only.catalogue.restricted:
             return only.catalogue.context(model)

@@ -50,8 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print or write the environment. Returns 0, 1 without a gateway to ask or a file that can be used, 2 for a wrong
-    argument."""
+    """Print or write the environment. Returns 0, 1 without a gateway to ask or a usable file, 2 for a wrong argument."""
     if args.env_key is not None and not _VARIABLE.fullmatch(args.env_key):
         print("responses-gateway: --env-key: expected the name of an environment variable", file=sys.stderr)
         return 2

@@ -29,8 +29,7 @@ def change(path: Path, changed: Callable[[str], tuple[str, str]]) -> str:
 
 
 def renew(path: Path, changed: Callable[[str], tuple[str, str]]) -> None:
-    """Change a file as `change` does, but without a backup: one that is written at each start would leave one each time. Raises
-    `Unusable`."""
+    """Change a file as `change` does, but without a backup: one written at each start would leave many. Raises `Unusable`."""
     _apply(path, changed, lambda _: None)
 
 

@@ -71,8 +71,7 @@ class GatewayKeys(NamedTuple):
 
 
 def read_fields(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of a key that the user has written as `NAME=VALUE`; `models` has several values, between commas. Raise
-    `Unusable`."""
+    """Return the fields of a key, written as `NAME=VALUE`; `models` has several values, between commas. Raise `Unusable`."""
     fields: dict[str, Any] = {}
     for text in texts:
         name, sign, value = text.partition("=")

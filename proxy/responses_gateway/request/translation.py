@@ -236,8 +236,7 @@ class ReadRequest(msgspec.Struct, frozen=True, eq=False):
 
 def check_kept_items(items: object, path: str, policy: Policy) -> None:
     """Check items that are to be added to a conversation, given at `path` of a body, as a later request will read them.
-    Otherwise every later request would be refused. Calls and their outputs may be added at different times. Raises `ApiError`
-    400."""
+    Otherwise every later request would be refused. Calls and outputs may be added at different times. Raises `ApiError` 400."""
     kept = entries_at(object_list(items, path), path)
     report = LossReport()
     for entry in kept:

@@ -94,8 +94,7 @@ async def open_parts(
 
 async def try_parts(settings: Settings, features: Sequence[Feature] = FEATURES) -> None:
     """Open what `open_parts` opens, and close it, because much of the settings can be checked only by using it: extras, stores,
-    tokenizers. Nothing is begun: no backend is asked, and no response of another process is taken over. Raise the same
-    errors."""
+    tokenizers. Nothing is begun: no backend is asked, and no response of another process is taken over. Raise the same."""
     async with AsyncExitStack() as stack:
         opened = await _open_responses(settings, ALL, stack)
         core = Core(settings, opened.responses.metrics, opened.responses, None, ALL, None)

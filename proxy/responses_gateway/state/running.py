@@ -191,8 +191,7 @@ class RunningTable:
 
     @transaction
     def still_alive(self, sql: Sql, ids: Collection[str], running: Running) -> Claims:
-        """Write the heartbeat of a worker for the responses that it runs, in one statement for all. Return which it still
-        runs."""
+        """Write the heartbeat of a worker for the responses that it runs, in one statement for all. Return which it runs."""
         alive: set[str] = set()
         ended: set[str] = set()
         names = list(ids)

@@ -132,8 +132,7 @@ class OtherSchema(StoreUnavailable):
 
 
 def create_tables(sql: Sql, types: Mapping[str, str]) -> None:
-    """Create the tables, unless they are there, in the open transaction; `types` are those of the database. Raise
-    `OtherSchema`."""
+    """Create the tables, unless they are there, in the open transaction; `types` are the database's. Raise `OtherSchema`."""
     sql.execute("CREATE TABLE IF NOT EXISTS version (number {integer} NOT NULL)".format_map(types))
     row = sql.execute("SELECT number FROM version").fetchone()
     if row is None:

@@ -19,8 +19,7 @@ _REST = 4.0
 
 @dataclass(eq=False)
 class Upkeep:
-    """Deletes and measures. Every method raises `StoreUnavailable`. `max_bytes`: how large the stored data may get; 0 means any
-    size."""
+    """Deletes and measures. Every method raises `StoreUnavailable`. `max_bytes`: how large the data may get; 0: any size."""
 
     database: Database
     clock: Callable[[], float]

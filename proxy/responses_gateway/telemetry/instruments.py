@@ -50,6 +50,5 @@ STORE_UP = Gauge("store_up", "1 while the store, or Redis, can be reached.", ("k
 
 
 def key_label(name: str) -> str:
-    """Return the label for a client: the name of its key; for others, of whom there may be any number, who knows them
-    (`jwt`)."""
+    """Return the label for a client: the name of its key; for others, of whom there may be any number, who knows (`jwt`)."""
     return name.partition(":")[0]

@@ -50,8 +50,7 @@ def response_attributes(
 
 
 def chat_attributes(body: Mapping[str, Any], served_as: str) -> Attributes:
-    """Return what a chat request asks for. `served_as` is the backend's own name of the model, which `body` names as the client
-    does."""
+    """Return what a chat request asks for. `served_as` is the backend's name of the model, `body` has the client's."""
     found: Attributes = {}
     _add_text(found, "gen_ai.request.model", body.get("model"))
     if served_as != body.get("model"):

@@ -1,8 +1,7 @@
 """A router in front of a pool of vLLM servers, such as llm-d's: many servers behind one URL.
 
 What one request meets there says little about the next one, which may get another server. The router refuses with a reason in a
-header, and may tell with a token which server it chose; a client that sends the token back gets the same one. No I/O, no
-clock."""
+header, and may tell with a token which server it chose; a client that sends it back gets the same one. No I/O, no clock."""
 
 from __future__ import annotations
 

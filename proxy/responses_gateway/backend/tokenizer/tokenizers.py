@@ -1,7 +1,6 @@
 """A model's tokenizer on this machine: find it, load it once, encode text, count tokens, name special tokens.
 
-Needs the packages of the extra `tokenizer`; for other files than `tokenizer.json` those of the extra `transformers`. Nothing is
-downloaded."""
+Needs the packages of the extra `tokenizer`; for others than `tokenizer.json` those of `transformers`. Nothing is downloaded."""
 
 from __future__ import annotations
 

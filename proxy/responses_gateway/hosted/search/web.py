@@ -113,8 +113,7 @@ class Web:
 
 
 def search_options(tool: Mapping[str, Any]) -> SearchOptions:
-    """Return the options that a declared `web_search` tool, or the settings of Codex, contain. What is of another type counts
-    as absent."""
+    """Return the options in a declared `web_search` tool or the settings of Codex. What is of another type counts as absent."""
     filters = tool.get("filters")
     filters = filters if isinstance(filters, Mapping) else {}
     size = tool.get("search_context_size")

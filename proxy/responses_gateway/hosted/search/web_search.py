@@ -155,8 +155,7 @@ class WebSearch:
         return f"【{number}】"
 
     def _url_of(self, text: str) -> str:
-        """Return the URL that a text is, or that of the result whose number it is. Raise `ToolFailure` for a number that no
-        result has."""
+        """Return the URL that a text is, or that of the result with this number. Raise `ToolFailure` for an unknown one."""
         number = _NUMBER.fullmatch(text)
         if number is None:
             return text

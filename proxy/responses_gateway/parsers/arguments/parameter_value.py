@@ -150,8 +150,7 @@ def _string_end(text: str) -> str:
 
 class InnerMarkup:
     """Follows the tags inside a value that are of the call's own kind: an end tag that closes what was opened in the value is a
-    part of it. `values` of parameters, and `calls`, are open in it; `openings` are all tags that open a value, with a key or
-    without."""
+    part of it. `values` of parameters, and `calls`, are open in it; `openings` are all tags that open a value."""
 
     def __init__(self, syntax: TaggedParameters, call: CallFormat, outer: OuterMarkers) -> None:
         self.values = 0

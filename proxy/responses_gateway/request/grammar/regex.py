@@ -67,8 +67,7 @@ _COMMON = {
 @lru_cache(maxsize=64)
 def regex_of(grammar: Grammar) -> str:
     """Return the regular expression, in RE2's syntax, that the whole input of a tool must match. Raises `UnknownGrammar` if the
-    grammar is recursive, too large, invalid or unsupported. Whether RE2 accepts the regular expression of a terminal is not
-    checked here."""
+    grammar is recursive, too large, invalid or unsupported. Whether RE2 accepts the expression of a terminal is not checked."""
     if len(grammar.definition) > LONGEST_DEFINITION:
         raise UnknownGrammar("it is too long")
     if grammar.syntax == "regex":

@@ -43,8 +43,7 @@ _ASYNC_TYPES = frozenset({"function_call", "custom_tool_call"})
 
 
 class MatchedCall(msgspec.Struct):
-    """A call with its unique id in the chat history, and its output once that is found. One that is `repeated` stands where its
-    output does."""
+    """A call with its unique id in the chat history, and its output once that is found. `repeated`: at its output."""
 
     call: InputCall
     id: str

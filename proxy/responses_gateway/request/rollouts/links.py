@@ -1,7 +1,6 @@
 """Which earlier call a prompt continues, by digests of its messages: a client that sends its whole history names no response.
 
-A call is known by what the model was asked, and by what it answered. Reasoning does not count, because clients leave it out as
-they like."""
+A call is known by what the model was asked, and by what it answered. Reasoning does not count: clients may leave it out."""
 
 from __future__ import annotations
 

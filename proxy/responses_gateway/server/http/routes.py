@@ -22,8 +22,7 @@ class HttpRoute(NamedTuple):
 
 
 class HttpPrefix(NamedTuple):
-    """A path below which all is served that is served below `/v1/`. `enter` is called with each such request; raises
-    `ApiError`."""
+    """A path below which all is served that is served below `/v1/`. `enter` is called with each; raises `ApiError`."""
 
     path: str
     enter: Callable[[web.Request], None]

@@ -1,8 +1,7 @@
 """The sockets that the gateway listens on, and its certificate.
 
 With several workers the parent opens the sockets and hands them down, so that a connection waits in the queue while one worker
-is replaced by the next. Plain HTTP that is sent to a port of HTTPS gets an answer that says so, where TLS alone would close the
-connection."""
+is replaced by the next. Plain HTTP that is sent to a port of HTTPS gets an answer that says so; TLS alone would close it."""
 
 from __future__ import annotations
 

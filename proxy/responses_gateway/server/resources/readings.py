@@ -52,8 +52,7 @@ def _with_key(headers: Mapping[str, str], reader: BodyReader, in_force: InForce)
 
 
 def named(headers: Mapping[str, str], exchange: Exchange) -> Mapping[str, str]:
-    """Return the headers of a client with the rollout that its key or the path names, and with the key alone. Raise `ApiError`
-    400."""
+    """Return the headers of a client with the rollout that its key or the path names, and the key. Raise `ApiError` 400."""
     key = headers.get("Authorization", "")
     rollout = exchange.rollout
     bare = key

@@ -2,8 +2,7 @@
 
 With an admin key in the settings, a request needs that key. Without one, programs and browsers on this machine have full
 access, as has everybody with `ui: open`, and everybody who reaches the operations port may see metadata. Pages of other origins
-are refused: those that send requests from an operator's browser, and those whose name was made to resolve to this machine (DNS
-rebinding)."""
+are refused: those that send requests from an operator's browser, and those whose name was made to resolve to this machine."""
 
 from __future__ import annotations
 

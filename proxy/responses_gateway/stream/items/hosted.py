@@ -30,8 +30,7 @@ class HostedOptions(NamedTuple):
 
 class CallOutcome(msgspec.Struct, frozen=True):
     """The outcome of a hosted call, for its item. `item` has the members that the result adds to the item of the call;
-    `sources` may be cited from now on. `text` is what the model reads, if `HostedOptions.shows_results`. `images`: what images
-    have cost."""
+    `sources` may be cited from now on. `text` is what the model reads, if `shows_results`. `images`: what images have cost."""
 
     item: dict[str, Any] = {}
     failed: bool = False

@@ -145,8 +145,7 @@ class EventWriter(ABC):
         self, place: Place, members: Mapping[str, Any], *, end: str, sources: Sequence[CitedSource] = (), text: str = ""
     ) -> None:
         """End it with these members, which include its status where the kind has one. `end`: `completed`, `failed` or, for a
-        call that was interrupted, `incomplete`. `sources` were found; `text` is what the model read of them, where the request
-        has it shown."""
+        call that was interrupted, `incomplete`. `sources` were found; `text` is what the model read of them, if it is shown."""
 
     # ---- items that are whole ------------------------------------------------------------------------------------------
 

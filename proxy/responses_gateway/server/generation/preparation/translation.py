@@ -228,8 +228,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         return await self.queue.in_thread(translation.tenant, translation.translate, request, context, recording)
 
     async def _grown(self, translation: Translation, ground: Ground, opened: Openings) -> Grown | None:
-        """Translate a request that may be one of a growing thread; None where it has to be done as a whole. Raise `ApiError`
-        400."""
+        """Translate a request that may be one of a growing thread; None where it has to be done whole. Raise `ApiError` 400."""
         request = ground.request
         context = ground.context
         growing = ground.scope.growing
