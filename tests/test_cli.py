@@ -24,6 +24,7 @@ from responses_gateway.version import version_line
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
+SMALL_SERVER = ROOT / "tests" / "hosted" / "small_server.py"
 
 
 def run_program(*argv: str) -> subprocess.CompletedProcess[str]:
@@ -368,21 +369,44 @@ def test_check_refuses_a_feature_whose_extra_is_missing(
 
 
 def test_check_starts_programs_and_names_what_they_lack(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    server = ROOT / "tests" / "hosted" / "small_server.py"
     programs = {
-        "works": {"command": sys.executable, "args": [str(server)]},
+        "works": {"command": sys.executable, "args": [str(SMALL_SERVER)]},
         "missing": {"command": str(tmp_path / "nothing")},
+        "unknown": {"command": "no-such-program"},
+        "plain": {"command": str(SMALL_SERVER)},
+        "homeless": {"command": sys.executable, "cwd": str(tmp_path / "nowhere")},
         "broken": {"command": sys.executable, "args": ["-c", "import nowhere_to_be_found"]},
     }
     config = tmp_path / "gateway.json"
     config.write_text(json.dumps({"backend": ["http://a"], "store": "memory", "mcp_servers": programs}))
     assert main(["serve", "--config", str(config), "--check"]) == 2
-    missing, broken = capsys.readouterr().err.splitlines()
-    assert "'missing' cannot be started" in missing
-    assert "'broken'" in broken
-    assert "No module named 'nowhere_to_be_found'" in broken
+    *unstartable, broken = capsys.readouterr().err.splitlines()
+    assert [line.partition("mcp_servers: ")[2] for line in unstartable] == [
+        f"missing: command: there is no program {tmp_path}/nothing. Install it, or correct the path.",
+        "unknown: command: there is no program no-such-program in the folders of PATH. Install it, or give its full path.",
+        f"plain: command: {SMALL_SERVER} is not an executable file. Allow it to be executed (chmod +x), or correct the path.",
+        f"homeless: cwd: there is no folder {tmp_path}/nowhere. Create it, or correct the path.",
+    ]
+    assert "mcp_servers: broken: the program " in broken
+    assert broken.endswith("ModuleNotFoundError: No module named 'nowhere_to_be_found'")
+    assert main(["doctor", "--config", str(config)]) == 1
+    assert capsys.readouterr().out.splitlines()[:4] == [f"error: {line[line.index('mcp_servers') :]}" for line in unstartable]
     config.write_text(json.dumps({"backend": ["http://a"], "store": "memory", "mcp_servers": {"works": programs["works"]}}))
     assert main(["serve", "--config", str(config), "--check"]) == 0
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_check_prints_its_result_alone_and_warnings_in_its_own_lines(tmp_path: Path, style: str) -> None:
+    (tmp_path / "state").touch()
+    config = tmp_path / "gateway.json"
+    servers = {"works": {"command": sys.executable, "args": [str(SMALL_SERVER)]}}
+    config.write_text(json.dumps({"backend": ["http://a"], "log_format": style, "mcp_servers": servers}))
+    command = [sys.executable, "-m", "responses_gateway", "serve", "--config", str(config), "--check"]
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "The settings can be used.\n"
+    (warning,) = ended.stderr.splitlines()
+    assert warning.startswith(f"responses-gateway: warning: store in memory: cannot open {tmp_path}/state/")
 
 
 def test_all_unknown_flags_are_named(capsys: pytest.CaptureFixture[str]) -> None:

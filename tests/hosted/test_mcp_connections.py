@@ -394,9 +394,12 @@ def test_what_a_program_writes_to_its_standard_error_is_logged_within_bounds() -
 
 def test_a_program_that_does_not_exist_is_named_without_its_path() -> None:
     async def test() -> None:
-        async with connections({"program": StdioEndpoint("/opt/private/server")}) as servers:
+        lines: list[str] = []
+        async with connections({"program": StdioEndpoint("/opt/private/server")}, lines=lines) as servers:
             failure = await failure_of(servers.list_tools("alice", PROGRAM))
             assert str(failure) == "The MCP server 'program' cannot be started."
+        reason = "command: there is no program /opt/private/server. Install it, or correct the path."
+        assert lines == [f"program: connection failed: {reason}"]  # for the operator
 
     run(test())
 

@@ -31,7 +31,7 @@ from responses_gateway.probing.diagnosis import Finding, Row, findings, rows, se
 from responses_gateway.probing.prober import probe
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.recommend import recommended_settings
-from responses_gateway.settings import BackendPool, SettingsError, backend_url
+from responses_gateway.settings import BackendPool, Settings, SettingsError, backend_url
 from responses_gateway.settings.load import load
 from responses_gateway.wire.errors import ApiError
 
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("url", nargs="?", metavar="URL", help=f"URL of a Chat Completions server (default: {_DEFAULT_URL})")
     parser.add_argument("--gateway", metavar="URL", help="test a running gateway instead, from end to end")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="list the backends that the pools of a settings file find")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="look at the pools and MCP servers of a settings file")
     parser.add_argument("--model", help="model to use (default: the first that the server lists)")
     parser.add_argument("--api-key", metavar="KEY", help="key of the server (default: the variable OPENAI_API_KEY)")
     parser.add_argument("--timeout", type=positive, default=120, metavar="SECONDS", help="longest silence (default: 120)")
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if args.agent and (args.gateway is not None or args.config is not None):
         return _unusable("--agent examines a backend: leave out --gateway and --config")
     if args.config is not None and (args.gateway is not None or args.url is not None):
-        return _unusable("--config examines the pools of a file: leave out the URL and --gateway")
+        return _unusable("--config examines a settings file: leave out the URL and --gateway")
     try:
         if args.gateway is not None:
             return _examine_gateway(args, api_key)
@@ -210,21 +210,30 @@ def _table(lines: Iterable[Row]) -> Table:
 
 
 def _examine_pools(args: argparse.Namespace) -> int:
-    pools = load({}, args.config, os.environ).pools
-    if not pools:
-        return _unusable(f"{args.config} has no pools")
-    found = asyncio.run(look_at_pools(pools, args.timeout))
+    settings = load({}, args.config, os.environ)
+    if not settings.pools and not settings.mcp_servers:
+        return _unusable(f"{args.config} has neither pools nor MCP servers")
+    found = asyncio.run(look_at_pools(settings.pools, args.timeout))
+    failing = _failing_programs(settings) if settings.mcp_servers else []
     if args.json:
         listed = [{**one._asdict(), "members": [asdict(member) for member in one.members]} for one in found]
-        print(json.dumps({"pools": listed}, ensure_ascii=False, indent=2))
+        print(json.dumps({"pools": listed, "failing_mcp_servers": failing}, ensure_ascii=False, indent=2))
     else:
-        _print_pools(found, Console(highlight=False, soft_wrap=True))
+        _print_pools(found, failing, Console(highlight=False, soft_wrap=True))
     if any(one.problem for one in found):
         return UNUSABLE
-    return WORKS if all(one.members for one in found) else BROKEN
+    return WORKS if all(one.members for one in found) and not failing else BROKEN
 
 
-def _print_pools(found: list[PoolFinding], console: Console) -> None:
+def _failing_programs(settings: Settings) -> list[str]:
+    from responses_gateway.server.features.hosted_tools.mcp import failing_programs
+    from responses_gateway.telemetry import logs
+
+    with logs.collected_warnings():  # `failing_programs` returns what they say
+        return asyncio.run(failing_programs(settings))
+
+
+def _print_pools(found: list[PoolFinding], failing: list[str], console: Console) -> None:
     for one in found:
         console.print(Text(f"{one.pool} ({one.source}): {len(one.members)} backends", style="bold"))
         for member in one.members:
@@ -233,6 +242,10 @@ def _print_pools(found: list[PoolFinding], console: Console) -> None:
         for text, style in ((one.problem, "bold red"), (one.warning, "yellow")):
             if text:
                 console.print(Text(f"  {printable(text)}", style=style))
+    for problem in failing:
+        console.print(Text(f"error: {printable(problem)}", style=_STYLES["error"]))
+    if not found and not failing:
+        console.print(Text("All programs of MCP servers can be started.", style="green"))
 
 
 # ---- a gateway --------------------------------------------------------------------------------------------------------

@@ -99,14 +99,7 @@ def run(args: argparse.Namespace) -> int:
             _check(_file_checks(settings))
             return 0
         if args.check:
-            from responses_gateway.server.process.serve import check
-
-            check(settings)
-            if settings.mcp_servers:
-                from responses_gateway.server.features.hosted_tools.mcp import failing_programs
-
-                if problems := asyncio.run(failing_programs(settings)):
-                    raise SettingsError("\n".join(problems))
+            _try(settings)
             print("The settings can be used.")
             return 0
         if not args.simulator:
@@ -124,6 +117,22 @@ def run(args: argparse.Namespace) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _try(settings: Settings) -> None:
+    """Try to start with these settings, and print the warnings of that. Raises `SettingsError`."""
+    from responses_gateway.server.process.serve import check
+    from responses_gateway.telemetry import logs
+
+    with logs.collected_warnings() as warnings:
+        check(settings)
+        if settings.mcp_servers:
+            from responses_gateway.server.features.hosted_tools.mcp import failing_programs
+
+            if problems := asyncio.run(failing_programs(settings)):
+                raise SettingsError("\n".join(problems))
+    for warning in warnings:
+        print(f"responses-gateway: warning: {warning}", file=sys.stderr)
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

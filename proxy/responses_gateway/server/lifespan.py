@@ -97,7 +97,7 @@ async def try_parts(settings: Settings, features: Sequence[Feature] = FEATURES) 
     tokenizers. Nothing is begun: no backend is asked, and no response of another process is taken over. Raise the same."""
     async with AsyncExitStack() as stack:
         opened = await _open_responses(settings, ALL, stack)
-        core = Core(settings, opened.responses.metrics, opened.responses, None, ALL, None)
+        core = Core(settings, opened.responses.metrics, opened.responses, None, ALL, None, trial=True)
         await open_features(features, core, stack)
 
 

@@ -6,8 +6,8 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
@@ -125,6 +125,36 @@ def configure(style: Literal["auto", "text", "json"], level: str) -> None:
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     # The library for MCP servers would do so for what these send.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """Collect the warnings of what runs meanwhile, for a command that says them in lines of its own form. Nothing is logged."""
+    handler = _Collector()
+    target = logger()
+    before = target.handlers, target.propagate
+    library = logging.getLogger("mcp")
+    level = library.level
+    target.handlers = [handler]
+    target.propagate = False
+    library.setLevel(logging.CRITICAL)
+    try:
+        yield handler.warnings
+    finally:
+        target.handlers, target.propagate = before
+        library.setLevel(level)
+
+
+class _Collector(logging.Handler):
+    """Keeps warnings as text."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.warnings: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        values = ". ".join(map(str, getattr(record, "fields", {}).values()))
+        self.warnings.append(f"{record.getMessage()}: {values}".removesuffix(": "))
 
 
 def routine(level: int, message: str, values: dict[str, Any], at: float | None = None) -> None:

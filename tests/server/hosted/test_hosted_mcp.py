@@ -477,4 +477,4 @@ def test_a_program_that_cannot_start_is_told_of_at_the_start(caplog: pytest.LogC
 
     run(test())
     (warning,) = [record for record in caplog.records if record.message == "MCP server cannot be used"]
-    assert "No module named 'nowhere_to_be_found'" in str(warning.__dict__)
+    assert "No module named 'nowhere_to_be_found'" in vars(warning)["fields"]["error"]

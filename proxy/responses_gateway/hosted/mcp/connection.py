@@ -50,6 +50,8 @@ T = TypeVar("T")
 Log = Callable[[str, str], None]
 """Takes the label of a server and a line for the log."""
 
+# Begins the line for the log about a connection that could not be opened or has broken.
+CONNECTION_FAILED = "connection failed"
 _CLIENT = Implementation(name="responses-gateway", version="1")
 # Seconds in which a connection closes by itself.
 _CLOSING = 8.0
@@ -120,7 +122,7 @@ class ServerConnection:
         try:
             await self._settled.wait()
             if self._failure is not None:
-                raise ToolFailure(str(self._failure), self._failure.item)
+                raise ToolFailure(str(self._failure), self._failure.item) from self._failure.__cause__
             if self._session is None or self._end.is_set():
                 raise ConnectionLost(sent=False)
             return await self._answer(self._session, send, seconds)
@@ -221,7 +223,8 @@ class ServerConnection:
             self._ended_by_server()
             if self._session is None:
                 self._failure = self._connect_failure(error)
-            self._log(self._label, f"connection failed: {describe(error)}")
+                self._failure.__cause__ = error
+            self._log(self._label, f"{CONNECTION_FAILED}: {describe(error)}")
         finally:
             self.usable = False
             self._end.set()

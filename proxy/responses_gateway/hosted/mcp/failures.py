@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.mcp.http import PrivateAddress
+from responses_gateway.hosted.mcp.stdio import ProgramObstacle
 from responses_gateway.hosted.mcp.watched_stream import answer_of
 from responses_gateway.hosted.result_text import untrusted_text
 
@@ -88,7 +89,7 @@ def connect_failure(label: str, error: BaseException, status: int | None, proble
         return http_failure(label, status)
     if any(isinstance(cause, PrivateAddress) for cause in causes):
         return protocol_failure(f"The MCP server '{label}' is not connected to: its host has no public address.")
-    if any(isinstance(cause, FileNotFoundError | PermissionError) for cause in causes):
+    if any(isinstance(cause, ProgramObstacle) for cause in causes):
         return protocol_failure(f"The MCP server '{label}' cannot be started.")
     for cause in causes:
         if isinstance(cause, MCPError) and cause.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
@@ -103,6 +104,12 @@ def describe(error: BaseException) -> str:
     return "; ".join(map(_described, _causes(error)))
 
 
+def obstacle_of(failure: BaseException) -> str | None:
+    """Return why the program of a server cannot be started, for the operator; None if that is not what failed."""
+    causes = () if failure.__cause__ is None else _causes(failure.__cause__)
+    return next((str(cause) for cause in causes if isinstance(cause, ProgramObstacle)), None)
+
+
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the errors in a group, at any depth."""
     if isinstance(error, BaseExceptionGroup):
@@ -113,6 +120,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _described(cause: BaseException) -> str:
+    if isinstance(cause, ProgramObstacle):
+        return str(cause)
     name = type(cause).__name__
     if isinstance(cause, ValidationError):  # it may repeat the answer: only the place of the first error is named
         place = ".".join(map(str, cause.errors(include_url=False, include_context=False, include_input=False)[0]["loc"]))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import cast
 
 import anyio
@@ -30,23 +32,30 @@ Messages = MemoryObjectReceiveStream[SessionMessage | Exception]
 Requests = MemoryObjectSendStream[SessionMessage]
 
 
+class ProgramObstacle(Exception):
+    """A program cannot be started. The message is for the operator: it names the setting, and says what to do."""
+
+
 @asynccontextmanager
 async def stdio_transport(
     endpoint: StdioEndpoint, reader: MessageReader, log: Callable[[str], None]
 ) -> AsyncIterator[tuple[Messages, Requests]]:
     """Run the program of a server, and exchange messages with it, each a line, which `reader` reads. One that is too long
-    ends the connection. `log` gets the first lines of its standard error. Raises `OSError` if it cannot be started."""
-    transport, protocol = await asyncio.get_running_loop().subprocess_exec(
-        lambda: _Protocol(reader.limits.message_bytes),
-        endpoint.command,
-        *endpoint.args,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        env=dict(endpoint.env),
-        cwd=endpoint.cwd,
-        start_new_session=True,
-    )
+    ends the connection. `log` gets the first lines of its standard error. Raises `ProgramObstacle`."""
+    try:
+        transport, protocol = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Protocol(reader.limits.message_bytes),
+            endpoint.command,
+            *endpoint.args,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=dict(endpoint.env),
+            cwd=endpoint.cwd,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ProgramObstacle(_obstacle(endpoint, error)) from error
     program = _Program(transport, protocol)
     to_session, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     requests, from_session = anyio.create_memory_object_stream[SessionMessage](0)
@@ -65,6 +74,22 @@ async def stdio_transport(
             await asyncio.gather(*tasks, return_exceptions=True)
         for stream in (to_session, messages, requests, from_session):
             stream.close()
+
+
+def _obstacle(endpoint: StdioEndpoint, error: OSError) -> str:
+    """Say which setting of a server is wrong, and what to do. The error does not always name the file."""
+    command = endpoint.command
+    folder = Path(endpoint.cwd or "")
+    if not folder.is_dir():
+        return f"cwd: there is no folder {folder}. Create it, or correct the path."
+    file = str(folder / command) if "/" in command else command
+    if shutil.which(file, path=endpoint.env.get("PATH")):
+        return f"command: {command} cannot be started: {error.strerror}."
+    if "/" not in command:
+        return f"command: there is no program {command} in the folders of PATH. Install it, or give its full path."
+    if Path(file).exists():
+        return f"command: {command} is not an executable file. Allow it to be executed (chmod +x), or correct the path."
+    return f"command: there is no program {command}. Install it, or correct the path."
 
 
 class _Protocol(SubprocessStreamProtocol):

@@ -29,7 +29,8 @@ from responses_gateway.telemetry.metrics import Metrics
 @dataclass(frozen=True, slots=True)
 class Core:
     """What features are made of. `background` is None without a store; `share` is that of this process among the workers, and
-    `workers_folder` the folder that they share, if there are several."""
+    `workers_folder` the folder that they share, if there are several. `trial`: the settings are only checked, nothing is
+    served."""
 
     settings: Settings
     metrics: Metrics
@@ -37,6 +38,7 @@ class Core:
     background: Background | None
     share: Share
     workers_folder: Path | None
+    trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
     servers = open_mcp_servers(settings)
     if servers is not None:
         stack.push_async_callback(servers.close)
-        if core.share.number == 0:
+        if core.share.number == 0 and not core.trial:
             # Beside the start, because a program may be downloaded first; and of all workers by one.
             stack.push_async_callback(_end, asyncio.create_task(_warn_of_failing_programs(settings)))
     web = open_web(settings, _caller_for(servers, settings.searches_with or ""))

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import SecretStr
 
@@ -33,10 +33,9 @@ def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ
         if settings.file_search_tools:
             raise ValueError("file_search_tools needs mcp_servers, whose tools it names")
         return None
-    try:
-        from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
-    except ImportError as error:
-        raise ValueError(f"MCP servers need an extra: {how_to_install('mcp')}") from error
+    _require_library()
+    from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
+
     limits = McpLimits(
         call_timeout=settings.hosted_call_timeout, result_characters=max(_LEAST_RESULT, settings.hosted_result_bytes)
     )
@@ -49,32 +48,55 @@ def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ
     return servers
 
 
+def _require_library() -> None:
+    try:
+        import mcp  # noqa: F401, PLC0415  (the library is an extra)
+    except ImportError as error:
+        raise ValueError(f"MCP servers need an extra: {how_to_install('mcp')}") from error
+
+
 def mcp_endpoints(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, Endpoint]:
     """Return how the operator's servers are reached, by their labels. Raises `ValueError`."""
     return {label: _endpoint(label, details, environ) for label, details in settings.mcp_servers.items()}
 
 
 async def failing_programs(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Start each MCP server that is a program once, all of them together, and return what is wrong with those that do not."""
-    from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
+    """Start each MCP server that is a program once, all of them together, and return what is wrong with those that do not list
+    their tools. Raises `ValueError` for settings that cannot be used."""
+    _require_library()
+    from responses_gateway.hosted.mcp.connection import CONNECTION_FAILED  # noqa: PLC0415  (the library is an extra)
+    from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415
+    from responses_gateway.hosted.mcp.failures import obstacle_of  # noqa: PLC0415
 
     endpoints = mcp_endpoints(settings, environ)
     programs = {label: endpoint for label, endpoint in endpoints.items() if isinstance(endpoint, StdioEndpoint)}
     lines: defaultdict[str, list[str]] = defaultdict(list)
     limits = McpLimits(connections=len(programs), tenant_connections=len(programs))
-    servers = McpConnections(programs, AllowedHosts.read(()), limits, lambda label, line: lines[label].append(line))
 
+    def note(label: str, line: str) -> None:
+        """Keep what the program writes, and not what its failure says already."""
+        if not line.startswith(CONNECTION_FAILED):
+            lines[label].append(line)
+
+    servers = McpConnections(programs, AllowedHosts.read(()), limits, note)
     try:
         listing = (servers.list_tools("", McpServer(label)) for label in programs)
         failures = await asyncio.gather(*listing, return_exceptions=True)
     finally:
         await servers.close()
-    # The last that a program wrote names a missing library, say.
     return [
-        f"mcp_servers: {failure} {' '.join(lines[label][-2:])}".rstrip()
+        f"mcp_servers: {label}: {obstacle_of(failure) or _defect(programs[label], failure, lines[label])}"
         for label, failure in zip(programs, failures, strict=True)
         if isinstance(failure, BaseException)
     ]
+
+
+def _defect(program: StdioEndpoint, failure: BaseException, lines: Sequence[str]) -> str:
+    """Say what is wrong with a program that starts."""
+    reason = str(failure) or type(failure).__name__
+    # Their last lines name a missing library, say.
+    written = f" The last that it wrote: {' '.join(lines[-2:])}" if lines else ""
+    return f"the program {program.command} starts, but its tools cannot be listed. {reason}{written}"
 
 
 def mcp_access(settings: Settings) -> McpAccess:
