@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Events that the API has and the gateway never sends, with the reason.
 UNSENT_EVENTS = {
-    "no audio is answered": (
+    "there is no audio output": (
         "response.audio.delta",
         "response.audio.done",
         "response.audio.transcript.delta",
@@ -18,14 +18,14 @@ UNSENT_EVENTS = {
         "response.shell_call_output_content.delta",
         "response.shell_call_output_content.done",
     ),
-    "there are no agents": ("response.inject.created", "response.inject.failed"),
+    "the gateway runs no agents": ("response.inject.created", "response.inject.failed"),
 }
 
 # Items of an answer that the gateway never makes, besides those that only its input may have.
 UNSENT_ITEMS = "`multi_agent_call`, `multi_agent_call_output`"
 
 _UNSENT = """
-Of the other events of the API, a WebSocket has `error`, for a refused request. Never sent:
+Over a WebSocket, a refused request gets an `error`. Never sent:
 
 | events | because |
 |---|---|
@@ -39,16 +39,17 @@ _ANSWERS = """
 | `id`, `object`, `created_at`, `completed_at`, `status`, `model`, `output` | always |
 | `error` | its `code` is `server_error`, `rate_limit_exceeded`, `invalid_prompt`, or one of a backend that clients act on |
 | `incomplete_details` | `reason`: `max_output_tokens`, `content_filter`, `steered` |
-| `usage`, `tool_usage` | as the backend counts, else null; searches and tokens of images, in a response that has ended |
+| `usage`, `tool_usage` | as the backend counts, otherwise null; `tool_usage`: searches and tokens of images, \
+once the response has ended |
 | `input_transformations` | encrypted reasoning of the input that the model does not get: `organization_mismatch` of another \
 key or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch` (it is tied to no user, and \
 to nothing before it), nor `turn_boundary` (at the end of its turn it is on the loss report) |
 | `prompt_cache_diagnostics` | at the end, if the request names a `comparison_response_id`: the first difference that changed \
 what the backend got (instructions count as input): `model_changed`, `prompt_cache_key_changed`, `tools_changed`, \
 `reasoning_effort_changed`, `verbosity_changed`, `context_compacted`, `input_changed`; never `service_tier_changed` or \
-`text_format_changed`, which change no prompt; `unavailable` too where the prompts are alike and the backend has reused \
+`text_format_changed`, which change no prompt; `unavailable` also if the prompts are alike and the backend has reused \
 nothing |
-| `moderation` | at the end, if it was requested: what the guard model says; an `error` where there is none, or it failed |
+| `moderation` | at the end, if it was requested: what the guard model says; an `error` if there is none, or if it failed |
 | `instructions`, `metadata`, `parallel_tool_calls`, `temperature`, `tool_choice`, `tools`, `top_p`, `background`, \
 `conversation`, `max_output_tokens`, `max_tool_calls`, `previous_response_id`, `prompt_cache_key`, `reasoning`, \
 `safety_identifier`, `service_tier`, `text`, `top_logprobs`, `truncation`, `user` | the values in effect |
@@ -63,7 +64,7 @@ Of the reasons and codes of the API, these are never sent: `max_messages`; `data
 
 ## Messages of a WebSocket
 
-A `response.create` waits until the response before it has ended. All others, and what cannot be read, are answered at once.
+A `response.create` waits until the response before it has ended. All other messages, and invalid ones, are answered at once.
 
 | message | answer |
 |---|---|
@@ -72,13 +73,12 @@ A `response.create` waits until the response before it has ended. All others, an
 | `response.steer` | `response.steer.accepted`, or `response.steer.failed` with one of the codes below |
 | `response.inject`, any other | an `error` (`invalid_value`) |
 
-A steered response ends behind the item that is open; reasoning is finished, calls of one turn belong together, and those of \
-hosted tools are run. A response with nothing open ends at once, and one that ends by itself is `completed`. The next response \
-begins unasked, before any message that waits, with the settings of the steered one and all steers as its input. If the client \
-has calls to answer, `response.steer.pending` names them, and the steers go before the input of the `response.create` that \
-continues the response. The steers wait on the connection. With `store`, the steered response is stored before its end is \
-sent, the next one with its input before its beginning: if the gateway dies or the client leaves, it is `failed`, and can be \
-continued.
+A steered response ends after the open item: reasoning is finished, calls of one turn stay together, and hosted tools are \
+run. If nothing is open it ends at once, and if it ends by itself it is `completed`. The next response then begins by itself, \
+before any waiting message, with the settings of the steered one and all steers as its input. If the client has calls to \
+answer, `response.steer.pending` names them, and the steers precede the input of the `response.create` that continues the \
+response. Until then they wait on the connection. With `store`, the steered response is stored before its end is sent, and the \
+next one with its input before its beginning: if the gateway dies or the client leaves, it is `failed`, and can be continued.
 
 | code of `response.steer.failed` | for |
 |---|---|
@@ -88,20 +88,20 @@ continued.
 | `too_many_pending_steers` | more than 32 on a connection, or 4 MiB |
 | `response_already_completed`, `response_not_active` | a response that has ended, with that status or another |
 | `successor_creation_failed` | a steer that was accepted and is returned: the response failed, the next one could not begin, \
-or the connection cannot continue it any more |
+or the connection can no longer continue it |
 
 ## Decisions
 
 `POST /v1/decisions` asks the backend for one token per question, without thinking. The first question is
-asked alone, so that the others find their common beginning in the backend's cache. A question has labels `Yes` and `No`,
-letters, or pairs of letters; an answer is what the model gives its label, divided by what it gives all of them. **That is not
-calibrated.** `value` of a level is its place from 0, `score` the mean of the places. `refusal`: all labels together have less
-than a thousandth.
+asked alone, so that the backend has cached what the others begin with. A question has labels `Yes` and `No`,
+letters, or pairs of letters; an answer is the probability of its label, divided by that of all labels. **It is not
+calibrated.** `value` of a level is its position from 0, `score` the mean position. `refusal` means that all labels together
+have less than a thousandth.
 
 vLLM (0.32) is asked for the tokens of up to 255 labels (`/tokenize`, `logprob_token_ids`): each probability is exact. Other
-servers tell their 20 likeliest tokens, and take at most 52 options: a label that is not among these has 0 if that is right
-within a thousandth, else the request is refused (400 `logprobs_truncated`). No images in questions.
-`prompt_cache_options` and `safety_identifier` change nothing. Without log probabilities of the backend: 502
+servers report their 20 likeliest tokens, and take at most 52 options: a label that is not among the tokens gets 0 if that is
+right within a thousandth; otherwise the request is refused (400 `logprobs_truncated`). Questions cannot have images.
+`prompt_cache_options` and `safety_identifier` have no effect. If the backend sends no log probabilities, the answer is 502
 `logprobs_unavailable`.
 """
 

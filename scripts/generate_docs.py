@@ -204,42 +204,42 @@ A Responses request can say more than a chat request. Each of its parts has one 
 | rejected | answered with an error 400 |
 
 The header `x-responses-gateway-losses` lists what was adapted or ignored
-(`ignored="tool:web_search", adapted="parameter:reasoning.effort"`), `responses_gateway_losses_total` counts it. With `strict`,
-a request is rejected if anything would be ignored that could change the answer. `forward` sends parameters
-that would otherwise be ignored.
+(`ignored="tool:web_search", adapted="parameter:reasoning.effort"`); `responses_gateway_losses_total` counts both. With
+`strict`, a request is rejected if anything would be ignored that could change the answer. `forward` sends parameters that
+would otherwise be ignored.
 """
 
 CALLS = """
 ## Calls as servers send them
 
-A piece belongs to the call with its id, else with its index, else its name begins one, else it is of the only unfinished call,
-or of the one at its place in the chunk. Where arguments come at an index that no call has, indices choose none of several
-calls. Placeholders before the arguments are dropped, names may come in pieces, and what repeats a call is that call. A name
-with a prefix (`functions.`), a tag or blanks around it is the declared tool where exactly one fits. What cannot be decided ends
-as `incomplete` (the whole rule: `stream/reading/calls.py`).
+A piece belongs to the call with its id, otherwise with its index. Without both, a name begins a new call, and anything else
+belongs to the only unfinished call, or to the one at its position in the chunk. If arguments come at an index that no call has,
+indices are no longer used to choose among several calls. Placeholders before the arguments are dropped, names may come in
+pieces, and a repeated call counts once. A name with a prefix (`functions.`), a tag or blanks around it is the declared tool if
+exactly one fits. A call that cannot be decided ends as `incomplete` (`stream/reading/calls.py` has the whole rule).
 
 Calls whose arguments are in tags: blanks between two parameters are skipped, and other text there ends the call as `incomplete`
 ([parsers.md](parsers.md#malformed-markup)).
 
-A call that the gateway has read from markup itself is `incomplete`, too, if its arguments have a name twice with different
-values, or hold an expression of which only a part could be read. Equal values may stand twice. A custom tool takes any text.
-So is a call whose name or arguments stand twice and differ, or beside whose arguments another parameter of its tool stands.
-An object without a marker is a call only if it names a tool of the request. Arguments that are no JSON go out as the model
-wrote them, unless `repair_calls` finds one reading: clients refuse them and tell the model why.
+A call that the gateway itself reads from markup is also `incomplete` if its arguments give one name two different values, or
+have an expression that could be read only in part; if its name or arguments are given twice and differ; or if another parameter
+of its tool stands beside its arguments. A custom tool takes any text. An object without a marker is a call only if it names a
+tool of the request. Arguments that are not JSON are sent as the model wrote them, unless `repair_calls` finds one reading:
+clients refuse them, and report the error to the model.
 
 A call's `extra_content` (Gemini's `thought_signature`) is a member of its item, or of the `tool_use` block, and goes back
 unchanged, stored or not, also with calls that the gateway runs. If it comes after the call has begun, it is in
 `output_item.done`, and in the Messages API the signature of an empty thinking block after the call. The same holds for
-OpenRouter's `reasoning_details` of the `reasoning` item, if they contain more than the thought; those without a thought, or
-after it, are a separate item. In the Messages API they are in the `signature` of the thinking block, if thoughts are shown.
-Encrypted reasoning contains both, for clients that keep nothing else.
+OpenRouter's `reasoning_details` of the `reasoning` item, if they contain more than its text; those without a text, or after it,
+are a separate item. In the Messages API they are in the `signature` of the thinking block, if thinking is shown. Encrypted
+reasoning contains both, for clients that keep nothing else.
 """
 
 EVENTS = """
 ## Events
 
-In the order of a stream, with the fields of each besides `type` and `sequence_number`; events of items also have
-`output_index`, and all of these but `output_item.added` and `.done` an `item_id`. One item is open at a time. The stream ends
+These are the events in the order of a stream, with their fields besides `type` and `sequence_number`. Events of items also have
+`output_index`, and all but `output_item.added` and `.done` have `item_id`. One item is open at a time. The stream ends
 with exactly one of `response.completed`, `response.incomplete` and `response.failed`, and `data: [DONE]`.
 
 """
@@ -310,9 +310,9 @@ _WHEN = {
     "response.incomplete": "the answer was cut off at the token limit or by a content filter, was steered, or the model "
     "stopped in the middle of a call that must not run incomplete",
     "response.failed": "the answer failed; `response.error` gives the reason",
-    "response.steer.accepted": "over a WebSocket: the input of a `response.steer` waits",
-    "response.steer.pending": "it waits for what the client has been asked for",
-    "response.steer.failed": "it is returned",
+    "response.steer.accepted": "over a WebSocket: the input of a `response.steer` was accepted, and waits",
+    "response.steer.pending": "the steer waits for outputs of calls that the client has to send",
+    "response.steer.failed": "the steer is returned",
 }
 
 

@@ -262,7 +262,7 @@ ERRORS = Dashboard(
                              rate("turn_outcomes_total", "model")): "{{model}}"}),
                 Panel("Repeated calls", "By model: the same call with the same output as one shortly before.", PER_SECOND,
                       {rate("repeated_calls_total", "model", "action"): "{{model}}: {{action}}"}),
-                Panel("Ends of turns", "Answers to requests with tools, by what they came to.", PER_SECOND,
+                Panel("Ends of turns", "Answers to requests with tools, by how they ended.", PER_SECOND,
                       {rate("turn_outcomes_total", "outcome"): "{{outcome}}"}, stacked=True),
                 Panel("Early ends", "Answers that ended early, by kind: whether the model was asked to go on, and what came of "
                       "it.", PER_SECOND,
@@ -333,7 +333,7 @@ BACKENDS = Dashboard(
                       {f"sum by (backend) ({PREFIX}backend_requests_in_flight{{{GATEWAYS}}})": "{{backend}}"}, stacked=True),
                 Panel("Health", "1 while all gateways consider the backend healthy.", NUMBER,
                       {f"min by (backend) ({PREFIX}backend_up{{{GATEWAYS}}} > bool 0)": "{{backend}}"}),
-                Panel("Pools", "Members of pools that are found by themselves, by state.", NUMBER,
+                Panel("Pools", "Members of discovered pools, by state.", NUMBER,
                       {f"max by (pool, state) ({PREFIX}pool_members{{{GATEWAYS}}})": "{{pool}}: {{state}}"}),
                 Panel("Sources", "For how long the source of a pool could not be read; its last members stay.", SECONDS,
                       {f"max by (pool) ({PREFIX}pool_source_stale_seconds{{{GATEWAYS}}})": "{{pool}}"}),

@@ -159,6 +159,6 @@ def test_one_of_several_goes_on_and_when_it_is_killed_too_the_response_ends(shar
             assert found[-1]["type"] == "response.failed"
             assert found[-1]["response"] == await final_of(third, name)
             assert "taken over" not in third.said
-            await third.says("lost")
+            await third.says("response lost")
 
     run(test())

@@ -177,7 +177,7 @@ def test_the_database_is_killed_and_comes_back() -> None:
                     await until(lambda: len(seen.stored) > 10)
                     await asyncio.to_thread(server.stop)
                     await until(lambda: len(seen.unsaved) > 10, "answers that are not stored")
-                    await running.says("error   store error=", times=2)
+                    await running.says("error   the store fails error=", times=2)
                     await asyncio.to_thread(server.start)
                     before = len(seen.stored)
                     await until(lambda: len(seen.stored) > before + 10, "they are stored again")

@@ -94,8 +94,8 @@ SETTINGS = (
         cannot={
             **dict.fromkeys(("reasoning sent back", "cut", "usage"), "the server counts no tokens in a stream"),
             "JSON schema": "the server refuses a JSON schema",
-            "forced tool": "a call cannot be forced where the gateway does the parsing",
-            "overflow": "the server ends the stream of a prompt that is too long without a word",
+            "forced tool": "a call cannot be forced if the gateway does the parsing",
+            "overflow": "if a prompt is too long, the server ends the stream without an error",
             **_NO_COUNTING,
         },
         left_out=_NO_METRICS,

@@ -240,7 +240,7 @@ def test_a_collector_that_is_gone_costs_nobody_anything(caplog: pytest.LogCaptur
 
     with caplog.at_level(logging.WARNING, logger="responses_gateway"):
         run(test())
-    complaints = [record for record in caplog.records if record.getMessage() == "traces"]
+    complaints = [record for record in caplog.records if record.getMessage() == "traces not sent"]
     assert len(complaints) == 1
     assert complaints[0].levelname == "WARNING"
 
@@ -307,7 +307,7 @@ def test_a_number_that_no_collector_takes_is_left_out(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING, logger="responses_gateway"):
         spans, _ = traced(ask_it, streaming(*chat_stream()))
     assert "gen_ai.request.seed" not in spans.one(CLIENT).attributes
-    assert [record for record in caplog.records if record.getMessage() == "traces"] == []
+    assert [record for record in caplog.records if record.getMessage() == "traces not sent"] == []
 
 
 def test_the_backends_own_name_of_a_model_is_told() -> None:

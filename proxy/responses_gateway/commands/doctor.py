@@ -31,7 +31,7 @@ from responses_gateway.probing.diagnosis import Finding, Row, findings, rows, se
 from responses_gateway.probing.prober import probe
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.recommend import recommended_settings
-from responses_gateway.settings import BackendPool, Settings, SettingsError, backend_url
+from responses_gateway.settings import BackendPool, SettingsError, backend_url
 from responses_gateway.settings.load import load
 from responses_gateway.wire.errors import ApiError
 
@@ -82,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
         return _examine_backend(args, api_key)
     except (ValueError, SettingsError) as error:  # `backend_url` raises the former
         return _unusable(str(error))
+    except ImportError:
+        return _unusable(f"MCP servers need an extra: {how_to_install('mcp')}")
     except OSError as error:
         return _unusable(f"cannot write {args.write}: {error.strerror}")
 
@@ -210,11 +212,13 @@ def _table(lines: Iterable[Row]) -> Table:
 
 
 def _examine_pools(args: argparse.Namespace) -> int:
+    from responses_gateway.server.features.hosted_tools.mcp import failing_programs
+
     settings = load({}, args.config, os.environ)
     if not settings.pools and not settings.mcp_servers:
         return _unusable(f"{args.config} has neither pools nor MCP servers")
     found = asyncio.run(look_at_pools(settings.pools, args.timeout))
-    failing = _failing_programs(settings) if settings.mcp_servers else []
+    failing = asyncio.run(failing_programs(settings)) if settings.mcp_servers else []
     if args.json:
         listed = [{**one._asdict(), "members": [asdict(member) for member in one.members]} for one in found]
         print(json.dumps({"pools": listed, "failing_mcp_servers": failing}, ensure_ascii=False, indent=2))
@@ -223,14 +227,6 @@ def _examine_pools(args: argparse.Namespace) -> int:
     if any(one.problem for one in found):
         return UNUSABLE
     return WORKS if all(one.members for one in found) and not failing else BROKEN
-
-
-def _failing_programs(settings: Settings) -> list[str]:
-    from responses_gateway.server.features.hosted_tools.mcp import failing_programs
-    from responses_gateway.telemetry import logs
-
-    with logs.collected_warnings():  # `failing_programs` returns what they say
-        return asyncio.run(failing_programs(settings))
 
 
 def _print_pools(found: list[PoolFinding], failing: list[str], console: Console) -> None:

@@ -21,7 +21,7 @@ _ITEMS = (
     *(Loss("item", kind, form.outcome, form.reason) for kind, form in OUTPUT_ITEMS.items()),
     *(Loss("item", kind, "ignored", "if the call has been answered already") for kind in OUTPUT_ITEMS),
     Loss("item", "function_call", "adapted", "a call without output is given one"),
-    Loss("item", "async_call", "adapted", "without output: a hint that it comes later; with a later output: repeated there"),
+    Loss("item", "async_call", "adapted", "without output, a hint says that it comes later; a later output repeats the call"),
     Loss("item", "tool_search_call", "ignored", "if another server ran the search"),
     Loss("item", "mcp_approval_request", "ignored", "if the client has not decided"),
     *(Loss("item", kind.item.type, "ignored", f"if {kind.unread}") for kind in HOSTED.values() if kind.read_as and kind.unread),
@@ -33,7 +33,7 @@ _ITEMS = (
     Loss("item", "mcp_list_tools", "preserved", "if tools of the server are offered"),
     Loss("item", "mcp_approval_response", "preserved", "if tools of MCP servers are offered"),
     *(Loss("item", name, "ignored", reason) for name, reason in SILENT_ITEMS.items()),
-    Loss("item", "unknown", "ignored", "any other type"),
+    Loss("item", "unknown", "ignored"),
 )
 
 _TOOLS = (
@@ -60,7 +60,7 @@ _TOOLS = (
     Loss("tool", "allowed_callers", "ignored", "if only programs may call it: the model may call it itself"),
     Loss("tool", "async", "adapted", "the model learns that results come later, and goes on without them"),
     Loss("tool", "output_schema", "ignored", "chat servers do not support it"),
-    Loss("tool", "unknown", "ignored", "any other type"),
+    Loss("tool", "unknown", "ignored"),
 )
 
 _CONTENT = (
@@ -74,11 +74,7 @@ _CONTENT = (
     Loss("content", "input_image", "ignored", "in a system or developer message"),
     Loss("content", "input_file", "preserved", "as a file part with file_data"),
     Loss(
-        "content",
-        "input_file",
-        "adapted",
-        "a PDF as its text (extra `pdf`); file_url is sent, but few servers fetch it; a file for the code interpreter is "
-        "replaced by its path",
+        "content", "input_file", "adapted", "PDFs as text (extra `pdf`), files for code as paths; few servers fetch a file_url"
     ),
     Loss("content", "input_file", "ignored", "in a system or developer message"),
     Loss("content", "file_detail", "ignored", "chat servers support it for images only"),

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
+from logging.handlers import BufferingHandler
 from typing import Any, Literal, Protocol
 
 _LOGGER = logging.getLogger("responses_gateway")
@@ -129,32 +130,21 @@ def configure(style: Literal["auto", "text", "json"], level: str) -> None:
 
 @contextmanager
 def collected_warnings() -> Iterator[list[str]]:
-    """Collect the warnings of what runs meanwhile, for a command that says them in lines of its own form. Nothing is logged."""
-    handler = _Collector()
-    target = logger()
-    before = target.handlers, target.propagate
-    library = logging.getLogger("mcp")
-    level = library.level
-    target.handlers = [handler]
-    target.propagate = False
-    library.setLevel(logging.CRITICAL)
+    """Collect the warnings of what runs meanwhile, for a command that prints them in its form. Libraries log nothing."""
+    handler = BufferingHandler(_BATCH)
+    handler.setLevel(logging.WARNING)
+    logging.getLogger().addHandler(handler)
+    warnings: list[str] = []
     try:
-        yield handler.warnings
+        yield warnings
     finally:
-        target.handlers, target.propagate = before
-        library.setLevel(level)
+        logging.getLogger().removeHandler(handler)
+        warnings += [_in_words(record) for record in handler.buffer if record.name == _LOGGER.name]
 
 
-class _Collector(logging.Handler):
-    """Keeps warnings as text."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.warnings: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        values = ". ".join(map(str, getattr(record, "fields", {}).values()))
-        self.warnings.append(f"{record.getMessage()}: {values}".removesuffix(": "))
+def _in_words(record: logging.LogRecord) -> str:
+    values = ". ".join(map(str, getattr(record, "fields", {}).values()))
+    return f"{record.getMessage()}: {values}" if values else record.getMessage()
 
 
 def routine(level: int, message: str, values: dict[str, Any], at: float | None = None) -> None:

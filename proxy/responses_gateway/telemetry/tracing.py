@@ -333,4 +333,4 @@ class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if self._clock() >= self._next:
             self._next = self._clock() + _WARNING_INTERVAL
-            logs.logger().warning("traces", extra=logs.fields(reason=record.getMessage()))
+            logs.logger().warning("traces not sent", extra=logs.fields(reason=record.getMessage()))

@@ -50,8 +50,6 @@ T = TypeVar("T")
 Log = Callable[[str, str], None]
 """Takes the label of a server and a line for the log."""
 
-# Begins the line for the log about a connection that could not be opened or has broken.
-CONNECTION_FAILED = "connection failed"
 _CLIENT = Implementation(name="responses-gateway", version="1")
 # Seconds in which a connection closes by itself.
 _CLOSING = 8.0
@@ -224,7 +222,7 @@ class ServerConnection:
             if self._session is None:
                 self._failure = self._connect_failure(error)
                 self._failure.__cause__ = error
-            self._log(self._label, f"{CONNECTION_FAILED}: {describe(error)}")
+            self._log(self._label, f"connection failed: {describe(error)}")
         finally:
             self.usable = False
             self._end.set()

@@ -33,43 +33,20 @@ JUDGED = "the guard model of the settings judges, whatever `model` the request n
 
 # Not sent, unless `Policy.forward` names them.
 IGNORED = (
-    Parameter(
-        "context_management",
-        "ignored",
-        "without a `compact_threshold` nothing is compacted; the only `type` is `compaction`",
-        matters=True,
-    ),
-    Parameter(
-        "moderation",
-        "ignored",
-        "without a guard model nothing is judged; the response has an `error` in the place of the scores of its `model`",
-        matters=True,
-    ),
+    Parameter("context_management", "ignored", "needs a `compact_threshold` and the `type` `compaction`", matters=True),
+    Parameter("moderation", "ignored", "without a guard model the response has an `error` instead of scores", matters=True),
     Parameter("truncation", "ignored", "input is never dropped", neutral=("disabled",)),
     Parameter("service_tier", "ignored", "a hint; there is only one tier", neutral=("auto", "default")),
     Parameter("prompt_cache_key", "ignored", "echoed; not sent to the backend"),
     Parameter("prompt_cache_retention", "ignored", "the backend decides what it caches"),
     Parameter(
-        "prompt_cache_options",
-        "ignored",
-        "the backend decides what it caches: no `mode` and no `ttl` is echoed, since nobody keeps them",
-        neutral=({},),
+        "prompt_cache_options", "ignored", "not echoed; the backend decides what it caches (`mode`, `ttl`)", neutral=({},)
     ),
     Parameter("safety_identifier", "ignored", "echoed; not sent to the backend"),
-    Parameter("client_metadata", "ignored", "the client's own notes"),
+    Parameter("client_metadata", "ignored", "the client's notes"),
     Parameter("access_programs", "ignored", "specific to OpenAI (`cyber`)"),
-    Parameter(
-        "image",
-        "ignored",
-        "images are sent unchanged (`context_compression`)",
-        neutral=({}, {"context_compression": "disabled"}),
-    ),
-    Parameter(
-        "stream_options",
-        "ignored",
-        "the stream is not obfuscated (`include_obfuscation`)",
-        neutral=({}, {"include_obfuscation": False}),
-    ),
+    Parameter("image", "ignored", "`context_compression` has no effect", neutral=({}, {"context_compression": "disabled"})),
+    Parameter("stream_options", "ignored", "`include_obfuscation` has no effect", neutral=({}, {"include_obfuscation": False})),
 )
 
 # Refused with a 400 unless responses are stored (see `refuse_unavailable`).
@@ -77,15 +54,13 @@ REJECTED = (
     Parameter("background", "rejected", "needs stored responses", neutral=(False,)),
     Parameter("previous_response_id", "rejected", "needs stored responses"),
     Parameter("conversation", "rejected", "needs stored conversations"),
-    Parameter("prompt", "rejected", "prompts (`id`, `version`, `variables`) cannot be stored"),
+    Parameter("prompt", "rejected", "there are no stored prompts (`id`, `version`, `variables`)"),
 )
 
 # Refused because a client relies on their effect (see `refuse_unsupported`), and what of them is not.
 REFUSED = (
-    Parameter(
-        "moderation.policy", "rejected", "without a guard model: `block`, for `input` or `output`; `mode` may only be `score`"
-    ),
-    Parameter("multi_agent", "rejected", "if it is `enabled`; `max_concurrent_subagents` alone is without effect"),
+    Parameter("moderation.policy", "rejected", "the `mode` `block` of `input` or `output` without a guard model; unknown ones"),
+    Parameter("multi_agent", "rejected", "if it is `enabled`; `max_concurrent_subagents` alone has no effect"),
 )
 
 # Fields of those that the gateway honours, forwarded or not.
@@ -113,12 +88,7 @@ SPECIAL = (
     Parameter("instructions", "preserved", "leads the system message"),
     Parameter("tools", "preserved", "see the tools"),
     Parameter("tool_choice", "preserved", "sent, and enforced by the gateway; dropped if no tools are left"),
-    Parameter(
-        "tool_choice",
-        "ignored",
-        "if it asks for a hosted tool, or for any tool and there is none; a forced call that the backend did not enforce",
-        matters=True,
-    ),
+    Parameter("tool_choice", "ignored", "if no such tool is left; a forced call that the backend did not make", matters=True),
     Parameter("parallel_tool_calls", "preserved", "sent, and enforced by the gateway; dropped if no tools are left"),
     Parameter("max_tool_calls", "adapted", "enforced by the gateway: further calls are not passed on"),
     Parameter("max_output_tokens", "preserved", "sent under the name that the backend supports"),
@@ -128,7 +98,7 @@ SPECIAL = (
     Parameter("reasoning.effort", "preserved", "sent as reasoning_effort: none, minimal, low, medium, high"),
     Parameter("reasoning.effort", "adapted", "xhigh and max are sent as high; none also turns off thinking in the template"),
     Parameter("reasoning.effort", "ignored", "other values", matters=True),
-    Parameter("reasoning.summary", "adapted", "the reasoning itself is repeated as its summary; so for `generate_summary`"),
+    Parameter("reasoning.summary", "adapted", "the reasoning itself is repeated as its summary; likewise `generate_summary`"),
     *REASONING,
     Parameter("moderation", "adapted", JUDGED),
     Parameter("top_logprobs", "preserved", "sent, if log probabilities are included"),
@@ -136,11 +106,7 @@ SPECIAL = (
     Parameter(
         "include", "preserved", "message.output_text.logprobs, reasoning.encrypted_content, token_ids; results of hosted tools"
     ),
-    Parameter(
-        "include",
-        "ignored",
-        "anything else that OpenAI knows (the rest is refused); log probabilities that the backend does not send",
-    ),
+    Parameter("include", "ignored", "other values of the API (the rest is refused); log probabilities that do not come"),
     Parameter("stream", "preserved", "the backend is always asked to stream"),
     Parameter("metadata", "preserved", "echoed"),
     Parameter("store", "preserved", "if the gateway stores responses"),
@@ -151,17 +117,12 @@ SPECIAL = (
         "a `completion_window` of `2h` or `8h` waits for idle backends, and `continuation_id` ranks its follow-ups higher "
         "(see [docs/state.md](state.md#completion-windows)); sent instead if the settings forward it",
     ),
-    Parameter("background_options", "adapted", "begins at once where a client's own key for the backend is not kept"),
+    Parameter("background_options", "adapted", "begins at once if a client's own key for the backend is not kept"),
     Parameter("type", "preserved", "marks a WebSocket message"),
-    Parameter(
-        "generate",
-        "preserved",
-        "false: the backend reads the prompt, and the one token it writes is dropped; over a WebSocket one that it "
-        "refuses is completed without `usage`",
-    ),
+    Parameter("generate", "preserved", "if false, the backend only reads the prompt, and its one token is dropped"),
     Parameter("stream_id", "preserved", "the lane of a WebSocket message, and of the events of its response"),
-    Parameter("unknown", "preserved", "any other parameter, if the settings forward it"),
-    Parameter("unknown", "ignored", "any other parameter", matters=True),
+    Parameter("unknown", "preserved", "if the settings forward it"),
+    Parameter("unknown", "ignored", "otherwise", matters=True),
 )
 
 # Fields of a chat request that force its answer into a grammar.

@@ -53,7 +53,7 @@ def answer_for(request: web.Request, error: Exception, count_defect: Callable[[]
                 response.force_close()
             return response
         case StoreUnavailable():
-            logs.logger().error("store", extra=logs.fields(request_id=request[EXCHANGE].request_id, error=str(error)))
+            logs.logger().error("the store fails", extra=logs.fields(request_id=request[EXCHANGE].request_id, error=str(error)))
             message = _NO_EVENTS if isinstance(error, EventsUnavailable) else error.for_clients
             return error_response(server_error(message, 503), request)
         case web.HTTPNotFound():

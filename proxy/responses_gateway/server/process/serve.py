@@ -226,7 +226,7 @@ class _Server:
         try:
             self._parts.metrics.set(CERTIFICATE_EXPIRY, certificate_expiry(file), str(file))
         except (OSError, ValueError) as error:  # what OpenSSL serves may still not follow the standard to the letter
-            logs.logger().warning("when the certificate expires is unknown", extra=logs.fields(file=file, error=str(error)))
+            logs.logger().warning("the certificate's expiry is unknown", extra=logs.fields(file=file, error=str(error)))
 
     async def _start(self, app: web.Application, listeners: list[socket.socket]) -> list[web.SockSite]:
         runner = Runner(app)

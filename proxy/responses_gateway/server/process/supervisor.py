@@ -83,7 +83,7 @@ async def _supervise(settings: Settings, prepare: Prepare, control: Control) -> 
         try:
             folder = shared_folder(stack, settings.workers)
         except OSError as error:
-            logs.logger().error("cannot count", extra=logs.fields(error=error.strerror))
+            logs.logger().error("no folder for the workers' counters", extra=logs.fields(error=error.strerror))
             return 1
         multiprocess.share(folder, "parent")
         parent = Parent(settings, prepare, control, listeners, folder, stop_signals)

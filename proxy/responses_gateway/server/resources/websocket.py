@@ -249,7 +249,7 @@ class _Session:
         except ApiError as error:
             return error
         except StoreUnavailable as error:
-            logs.logger().error("store", extra=logs.fields(error=str(error)))
+            logs.logger().error("the store fails", extra=logs.fields(error=str(error)))
             return server_error(error.for_clients, 503)
         return None
 

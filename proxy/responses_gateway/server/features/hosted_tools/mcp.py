@@ -33,9 +33,10 @@ def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ
         if settings.file_search_tools:
             raise ValueError("file_search_tools needs mcp_servers, whose tools it names")
         return None
-    _require_library()
-    from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
-
+    try:
+        from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
+    except ImportError as error:
+        raise ValueError(f"MCP servers need an extra: {how_to_install('mcp')}") from error
     limits = McpLimits(
         call_timeout=settings.hosted_call_timeout, result_characters=max(_LEAST_RESULT, settings.hosted_result_bytes)
     )
@@ -48,13 +49,6 @@ def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ
     return servers
 
 
-def _require_library() -> None:
-    try:
-        import mcp  # noqa: F401, PLC0415  (the library is an extra)
-    except ImportError as error:
-        raise ValueError(f"MCP servers need an extra: {how_to_install('mcp')}") from error
-
-
 def mcp_endpoints(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, Endpoint]:
     """Return how the operator's servers are reached, by their labels. Raises `ValueError`."""
     return {label: _endpoint(label, details, environ) for label, details in settings.mcp_servers.items()}
@@ -62,28 +56,21 @@ def mcp_endpoints(settings: Settings, environ: Mapping[str, str] = os.environ) -
 
 async def failing_programs(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
     """Start each MCP server that is a program once, all of them together, and return what is wrong with those that do not list
-    their tools. Raises `ValueError` for settings that cannot be used."""
-    _require_library()
-    from responses_gateway.hosted.mcp.connection import CONNECTION_FAILED  # noqa: PLC0415  (the library is an extra)
-    from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415
-    from responses_gateway.hosted.mcp.failures import obstacle_of  # noqa: PLC0415
+    their tools."""
+    from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
 
     endpoints = mcp_endpoints(settings, environ)
     programs = {label: endpoint for label, endpoint in endpoints.items() if isinstance(endpoint, StdioEndpoint)}
     lines: defaultdict[str, list[str]] = defaultdict(list)
     limits = McpLimits(connections=len(programs), tenant_connections=len(programs))
-
-    def note(label: str, line: str) -> None:
-        """Keep what the program writes, and not what its failure says already."""
-        if not line.startswith(CONNECTION_FAILED):
-            lines[label].append(line)
-
-    servers = McpConnections(programs, AllowedHosts.read(()), limits, note)
+    servers = McpConnections(programs, AllowedHosts.read(()), limits, lambda label, line: lines[label].append(line))
     try:
         listing = (servers.list_tools("", McpServer(label)) for label in programs)
         failures = await asyncio.gather(*listing, return_exceptions=True)
     finally:
         await servers.close()
+    from responses_gateway.hosted.mcp.failures import obstacle_of  # noqa: PLC0415  (it imports the library, too)
+
     return [
         f"mcp_servers: {label}: {obstacle_of(failure) or _defect(programs[label], failure, lines[label])}"
         for label, failure in zip(programs, failures, strict=True)
@@ -94,8 +81,9 @@ async def failing_programs(settings: Settings, environ: Mapping[str, str] = os.e
 def _defect(program: StdioEndpoint, failure: BaseException, lines: Sequence[str]) -> str:
     """Say what is wrong with a program that starts."""
     reason = str(failure) or type(failure).__name__
-    # Their last lines name a missing library, say.
-    written = f" The last that it wrote: {' '.join(lines[-2:])}" if lines else ""
+    # Its last lines name a missing library, say; that the connection failed is not one of them.
+    last = [line for line in lines if not line.startswith("connection failed: ")][-2:]
+    written = f" The last that it wrote: {' '.join(last)}" if last else ""
     return f"the program {program.command} starts, but its tools cannot be listed. {reason}{written}"
 
 

@@ -128,7 +128,7 @@ class UsedApprovals:
             try:
                 used = await self._table.use_approvals(list(digests), response_id)
             except StoreUnavailable as error:
-                logs.logger().error("store", extra=logs.fields(error=str(error)))
+                logs.logger().error("the store fails", extra=logs.fields(error=str(error)))
                 raise server_error(error.for_clients, 503) from None
         return {digests[known_by]: used_by for known_by, used_by in used.items()}
 

@@ -166,7 +166,7 @@ class Background:
         if jump := self.store.running.database.take_jump():
             logs.logger().warning("clock was set", extra=logs.fields(seconds=round(jump)))
         for response_id in lost:
-            logs.logger().warning("lost", extra=logs.fields(response_id=response_id))
+            logs.logger().warning("response lost", extra=logs.fields(response_id=response_id))
 
     @property
     def _mine(self) -> set[str]:
@@ -185,7 +185,7 @@ class Background:
             except StoreUnavailable as error:
                 if not unavailable:
                     unavailable = True
-                    logs.logger().error("store", extra=logs.fields(error=str(error)))
+                    logs.logger().error("the store fails", extra=logs.fields(error=str(error)))
             except Exception as defect:  # without heartbeats, others would take over all that runs here
                 self._responses.metrics.report(defect)
             await asyncio.sleep(BEAT)

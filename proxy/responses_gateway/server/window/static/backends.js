@@ -37,7 +37,7 @@ export class Backends extends Polling {
   card(backend) {
     const { examining, draining, advice } = this.controlsOf(backend.name);
     setText(draining, backend.draining ? "Resume" : "Drain");
-    draining.title = backend.draining ? "Send new requests to it again" : "Send no new requests to it; those under way end there";
+    draining.title = backend.draining ? "Send new requests to it again" : "Send no new requests to it; running ones are finished there";
     const buttons = [this.state.admin && !backend.leaving ? draining : "", this.state.contents ? examining : ""];
     return h("section", { class: "card", "aria-label": backend.name },
       h("div", { class: "head" }, h("h3", {}, backend.name), ...badges(backend), h("span", { class: "close buttons" }, buttons)),
@@ -121,6 +121,6 @@ function facts(backend) {
     ["Tool calls", probed?.calls],
     ["Usage", probed?.usage],
     ["Not examined", probed?.refusal],
-    ["Settings adapted", adapted],
+    ["Adapted settings", adapted],
   ].filter(([, value]) => value);
 }

@@ -128,7 +128,7 @@ export class Detail {
     if (refused) text = "The request was refused before a response began.";
     else if (summary.record !== null) text = this.state.contents ? "" : "Recorded. Contents are shown on this machine only, unless the gateway has an admin key.";
     else if (summary.kept_as === "relayed") text = "No timeline: the request was relayed to the backend as it came.";
-    else if (nothing) text = "No timeline: the request was neither recorded nor open here while it was running. Record requests to see their timeline and contents.";
+    else if (nothing) text = "No timeline: while the request ran, it was neither recorded nor open here. Record requests to see their timeline and contents.";
     else text = "Not recorded: only sizes and times are shown, from the moment the request is opened here. Record requests to see contents.";
     setText(this.parts.stepsNote, text);
   }
@@ -252,7 +252,7 @@ function gap(summary) {
 
 // Says why there are no items.
 function withoutItems(summary) {
-  if (summary.kept_as === "relayed") return "None: the answer was relayed as it came, and not read.";
+  if (summary.kept_as === "relayed") return "None: the answer was relayed as it came, and not examined.";
   if (summary.outcome === "running") return "None yet.";
   return `None: ${summary.error ?? summary.code ?? "the request ended before the first one"}.`.replace(/\.\.$/, ".");
 }

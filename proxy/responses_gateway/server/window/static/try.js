@@ -27,7 +27,7 @@ export class Try {
     const elsewhere = this.state.clientPort !== null;
     byId("try-key-label").hidden = !this.state.needsKey || elsewhere;
     byId("try-send").disabled = elsewhere;
-    if (elsewhere) setText(byId("try-status"), "This is the port for operators: requests are sent to the port for clients, as below.");
+    if (elsewhere) setText(byId("try-status"), "This is the port for operators. Send requests to the port for clients, as shown below.");
     this.describe();
     try {
       const names = await this.models();

@@ -60,7 +60,7 @@ function draw({ days, rows, more_rows: moreRows, quotas }) {
         table(["Day"], days.filter((day) => day.requests).reverse().map((day) => [[day.day], day]), "Usage by day"))),
     h("section", { class: "card", "aria-label": "By key and model" },
       h("h3", {}, "By key and model"),
-      rows.length ? table(teams ? ["Key", "Team", "Model"] : ["Key", "Model"], rows.map((row) => [[row.key || "no key", ...(teams ? [row.team] : []), row.model], row, bar(tokensOf(row) / most)]), "Usage by key and model") : h("p", { class: "totals" }, "Nothing was used in these days."),
+      rows.length ? table(teams ? ["Key", "Team", "Model"] : ["Key", "Model"], rows.map((row) => [[row.key || "no key", ...(teams ? [row.team] : []), row.model], row, bar(tokensOf(row) / most)]), "Usage by key and model") : h("p", { class: "totals" }, "Nothing was used on these days."),
       moreRows ? h("p", { class: "totals" }, `${number(moreRows)} more, which used less.`) : ""));
 }
 
