@@ -139,12 +139,8 @@ def collected_warnings() -> Iterator[list[str]]:
         yield warnings
     finally:
         logging.getLogger().removeHandler(handler)
-        warnings += [_in_words(record) for record in handler.buffer if record.name == _LOGGER.name]
-
-
-def _in_words(record: logging.LogRecord) -> str:
-    values = ". ".join(map(str, getattr(record, "fields", {}).values()))
-    return f"{record.getMessage()}: {values}" if values else record.getMessage()
+        for record in (record for record in handler.buffer if record.name == _LOGGER.name):
+            warnings.append(": ".join([record.getMessage(), *map(str, getattr(record, "fields", {}).values())]))
 
 
 def routine(level: int, message: str, values: dict[str, Any], at: float | None = None) -> None:

@@ -45,8 +45,7 @@ def lines_of(text: str) -> tuple[str, ...]:
 
 
 def excerpt(page: WebPage, start: int, longest: int, argument: str) -> str:
-    """Return the lines from `start` on, about `longest` characters. `argument` is the name of
-    the one by which the model reads on."""
+    """Return the lines from `start` on, about `longest` characters. `argument` is the one by which the model reads on."""
     if not page.lines:
         return "The page has no text."
     start = min(max(start, 0), len(page.lines) - 1)

@@ -149,8 +149,7 @@ def replay(path: Path) -> Replay:
 
 
 def replay_record(record: Record, path: str, watch: Watch | None = None) -> Replay:
-    """Run a record, which came from `path`, through this version. `watch` sees each call of the translator. Raise
-    `UnusableRecord`."""
+    """Run a record from `path`, through this version. `watch` sees each call of the translator. Raise `UnusableRecord`."""
     done = Replay(path)
     if record.chat is None and record.end.get("truncated"):
         done.notes.append(_CUT)

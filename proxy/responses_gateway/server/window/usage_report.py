@@ -17,8 +17,7 @@ _MOST_ROWS = 500
 
 
 async def usage_report(workers: Workers, days: int) -> dict[str, Any]:
-    """Return the usage of the last `days` days, today included: by day, and by key, team and model. Raise
-    `StoreUnavailable`."""
+    """Return the usage of the last `days` days, with today: by day, and by key, team and model. Raise `StoreUnavailable`."""
     last = today()
     first = last - days + 1
     by_day = await usage_sums(workers, first, last, ["day"])
