@@ -56,7 +56,6 @@ def _installed_by_uv(receipt: Path) -> tuple[str, list[str]]:
 
 @cache
 def packages_with(name: str) -> str | None:
-    """Return the folder of a package and those beside it, for a process without this one's environment; None if it is not
-    installed."""
+    """Return the folder of a package and those beside it, for a process without this one's environment; None if missing."""
     package = importlib.util.find_spec(name)
     return None if package is None or package.origin is None else str(Path(package.origin).parents[1])

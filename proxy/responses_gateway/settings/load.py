@@ -167,8 +167,7 @@ def _keys_of(field: str) -> Iterable[str]:
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:
-    """Yield what is wrong with settings each of which is right by itself, while together they cannot have the effect that is
-    meant."""
+    """Yield what is wrong with settings each of which is right by itself, but which have no effect together."""
     yield from _quotas_nowhere(settings)
     for name, key in settings.api_keys.items():
         if key.team is not None and key.team not in settings.teams:

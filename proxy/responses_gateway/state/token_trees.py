@@ -46,8 +46,7 @@ class CallTokens(NamedTuple):
 
 
 class CallRecord(NamedTuple):
-    """One call. `details` is JSON that is kept as it is. `link` is what a later call has as one of its links, if it continues
-    this one."""
+    """One call. `details` is JSON that is kept as it is. `link` is what a later call that continues this one has as a link."""
 
     id: str
     response: str

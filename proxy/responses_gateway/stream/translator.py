@@ -320,8 +320,7 @@ class Translator:
     # ---- items before the model's first turn -----------------------------------------------------------------------------
 
     def begin_summary(self, item_id: str) -> bytes:
-        """Return the events that tell that a summary of the context is being made, which `insert` has when it is whole: behind
-        `start`."""
+        """Return the events that tell that a summary of the context is being made, behind `start`; `insert` gets it whole."""
         if not self.ended:
             self.writer.begin_summary(item_id)
         return self._noted("begin_summary", item_id, self._take())

@@ -88,8 +88,7 @@ class Tracing:
     """The connection to a collector. Create it inside the process that serves, and `close` it at the end."""
 
     def __init__(self, endpoint: str, version: str) -> None:
-        """Prepare to send spans to `endpoint`, with or without `/v1/traces`. `version` is the gateway's. Raises
-        `TracingMissing`."""
+        """Prepare to send spans to `endpoint`, with or without `/v1/traces`, of this `version`. Raises `TracingMissing`."""
         try:
             # Not at the top: the extra is optional, and its import takes long.
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415

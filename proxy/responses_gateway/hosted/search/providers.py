@@ -61,8 +61,7 @@ class WebResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The answer to a search. `text` is there where a provider answers in words of its own. `losses` names what the provider
-    cannot do."""
+    """The answer to a search. `text`: what a provider itself says. `losses` names what the provider cannot do."""
 
     found: Sequence[WebResult]
     text: str = ""

@@ -18,8 +18,7 @@ _DEPTH_LIMIT = 32  # of a template's own nesting
 
 
 def content_parser(name: object, arguments: object, depth: int = 0) -> Content:
-    """Return the function that makes a value of a field's text; it raises `ValueError` and `TimeoutError`. Raises
-    `TemplateError`."""
+    """Return what makes a value of a field's text; it raises `ValueError` and `TimeoutError`. Raises `TemplateError`."""
     if not isinstance(arguments, Mapping) or depth > _DEPTH_LIMIT:
         raise TemplateError("the arguments of a content parser must be an object")
     match name:

@@ -20,8 +20,7 @@ def long_window(request: ResponsesRequest) -> str | None:
 
 
 def check_background_options(request: ResponsesRequest, options: Object) -> None:
-    """Raise `ApiError` 400 for a window that is none, and one of hours for a response that somebody waits for, or of another
-    tier."""
+    """Raise `ApiError` 400 for what is no window, and one of hours for a response that is waited for, or of another tier."""
     param = "background_options.completion_window"
     window = optional_text(options, "completion_window", "background_options")
     if window not in (None, "soonest", *LONG_WINDOWS):

@@ -55,8 +55,7 @@ def echo(request: ResponsesRequest, policy: Policy) -> Object:
 
 
 def _tool(tool: Object) -> Object:
-    """Return a function with all keys of the specification's type, and any other tool unchanged but for the secrets of an MCP
-    server."""
+    """Return a function with all keys of the specification's type, and other tools without the secrets of an MCP server."""
     if tool["type"] == "mcp":
         return {key: value for key, value in tool.items() if key not in _SECRETS}
     if tool["type"] != "function":

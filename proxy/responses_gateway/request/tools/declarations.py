@@ -108,8 +108,7 @@ class DeclaredTools(NamedTuple):
 def read_tools(
     tools: object, items: Iterable[Entry], policy: Policy, report: LossReport, hosted: HostedTools = NO_HOSTED_TOOLS
 ) -> DeclaredTools:
-    """Read the `tools` of a request, then those that items declare; `hosted` are those that the gateway can run. Raises
-    `ApiError` 400."""
+    """Read the `tools` of a request, then those that items declare; `hosted`: those that can be run. Raises `ApiError` 400."""
     reader = _ToolReader(policy, report, hosted)
     reader.read(tools, "tools")
     for entry in items:

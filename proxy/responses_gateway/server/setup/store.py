@@ -95,8 +95,7 @@ def fleet_counters(settings: Settings) -> FleetCounters | None:
 
 
 def quota_counters(settings: Settings, store: Store | None) -> QuotaCounters | None:
-    """Return the counters of quotas: in Redis where there is one, else in the store; None without either. Raises
-    `StoreUnavailable`."""
+    """Return the counters of quotas: in Redis, else in the store; None without either. Raises `StoreUnavailable`."""
     url = _redis_url(settings)
     if url is None:
         return QuotaTable(store.database) if store is not None else None

@@ -34,8 +34,7 @@ async def usage_report(workers: Workers, days: int) -> dict[str, Any]:
 
 
 async def usage_sums(workers: Workers, first: int, last: int, by: list[str]) -> dict[tuple[Any, ...], list[int]]:
-    """Return the sums of all workers from day `first` to day `last`, for each combination of the labels `by`. Raise
-    `StoreUnavailable`."""
+    """Return the sums of all workers from day `first` to day `last`, by the labels `by`. Raise `StoreUnavailable`."""
     parts = await workers.ask_all("unstored_usage", first, last, by)  # stores what it can, so it comes first
     parts.append(await workers.ask_here("stored_usage", first, last, by))
     found = ({tuple(labels): amounts for labels, amounts in part} for part in parts)

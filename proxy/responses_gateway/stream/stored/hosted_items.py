@@ -19,8 +19,7 @@ def write_hosted_item(writer: ResponsesWriter, item: Object, text: str) -> None:
 
 
 def close_hosted_item(writer: ResponsesWriter, item: Object, index: int, events: list[Object]) -> Object:
-    """Write the events that are missing for an item whose call did not end, given those that were sent. Return the members
-    that say so."""
+    """Write the events that are missing for an item whose call did not end, given those that were sent. Return what says so."""
     form = ITEM_FORMS[item["type"]]
     content = "".join(event["delta"] for event in events if event["type"] == f"{form.text_event}.delta")
     _write_rest(writer, item, index, content, {event["type"] for event in events}, end="incomplete")

@@ -52,8 +52,7 @@ def new_response_stream(
     mirrors_reasoning: bool = False,
     at_end: Sequence[AtEnd] = (),
 ) -> ResponseStream:
-    """Return the stream of one response. `echo` has the fields that repeat the request; for the others see
-    `ResponsesWriter`."""
+    """Return the stream of one response. `echo` has the fields that repeat the request; for others see `ResponsesWriter`."""
     writer = ResponsesWriter(stream_id, start.clock, reasoning_event=reasoning_event, mirrors_reasoning=mirrors_reasoning)
     response = ResponseObject(start.response_id, int(start.created), start.model, echo)
     return ResponseStream(response, writer, at_end)

@@ -43,8 +43,7 @@ class AdminKeys:
         self._stored = stored
 
     async def list_all(self, _request: web.Request) -> web.Response:
-        """Answer `GET` with all keys: those of the settings, and those that were made here. Raise `ApiError`,
-        `StoreUnavailable`."""
+        """Answer `GET` with all keys: those of the settings, and those made here. Raise `ApiError`, `StoreUnavailable`."""
         shown = [self._shown(name, _details(key), "settings") for name, key in self._live.given.api_keys.items()]
         if self._stored is not None:
             await self._stored.read()
@@ -53,8 +52,7 @@ class AdminKeys:
         return web.json_response({"object": "list", "data": shown})
 
     async def add(self, request: web.Request) -> web.Response:
-        """Answer `POST`: make a key with a `name` and the fields of `api_keys` in the settings. Raise `ApiError`,
-        `StoreUnavailable`."""
+        """Answer `POST`: make a key with a `name` and the fields of `api_keys`. Raise `ApiError`, `StoreUnavailable`."""
         stored = self._require_store()
         if not self._settings.identifies_clients:
             raise ApiError(409, _OPEN, code="no_keys_in_settings")

@@ -52,8 +52,7 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
     documents: ReadDocuments
 
     def translate(self, request: ResponsesRequest, context: Context, recording: Recording | None = None) -> ChatRequest:
-        """Return the chat request for a request and what it builds on, with our own encrypted content decrypted. Raise
-        `ApiError` 400."""
+        """Return the chat request for a request and what it builds on, with our content decrypted. Raise `ApiError` 400."""
         request_input = request.input
         replaced: frozenset[int] = frozenset()
         history: Sequence[Item] = ()
@@ -319,8 +318,7 @@ async def _room_for_answer(
 
 
 def _is_long(items: Sequence[Any], tools: Sequence[Any] | None = None) -> bool:
-    """Tell whether items, which may be anything, have so many parts that their translation takes a while, or there are as many
-    tools."""
+    """Tell whether items, which may be anything, have so many parts that translation takes a while, or as many tools."""
     length = len(items) + (_TOOL * len(tools) if tools else 0)
     if length > _LONG:
         return True

@@ -56,8 +56,7 @@ class CutPoint(NamedTuple):
 
 
 class Continued(NamedTuple):
-    """The stream that continues an answer, the route to its backend, how many tokens of the answer that has got, and the
-    first events."""
+    """The stream that continues an answer, the route to its backend, how many of its tokens that has, and the first events."""
 
     chat: ChatStream
     route: Route
@@ -136,8 +135,7 @@ class Continuation:
     async def _joined(
         self, translator: Translator, beginning: PartialAnswer, call: ChatCall, *, reads_on: bool
     ) -> tuple[Markup | None, Join]:
-        """Return what reads the continuation, None if what read the answer reads on, and where it is joined. Raise
-        `CannotContinue`."""
+        """Return what reads the continuation, None for what read the answer, and where it is joined. Raise `CannotContinue`."""
         body = call.body
         stop = longest_stop(body)
 
