@@ -49,6 +49,7 @@ _MAX_INCLUDES = 64
 LARGE = 1024 * 1024
 # Smaller bodies, in bytes, cannot contain too many values and are not checked.
 _SMALL = 1024 * 1024
+_BINARY = (bytes, bytearray, memoryview)
 # Bytes above which a body has so many brackets nearly always that they are not counted.
 _LONG = 64 * 1024
 
@@ -153,7 +154,7 @@ class ResponsesRequest(BaseModel):
 def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
     """Decode and check a request body. Raises `ApiError` 400 naming the field (`param`), whatever the body contains. The result
     shares nothing with a mapping that was passed in."""
-    return _checked(_decode(body if isinstance(body, bytes | bytearray | memoryview) else _encode(body)))
+    return _checked(_decode(body if isinstance(body, _BINARY) else _encode(body)))
 
 
 def parse_continued(new: dict[str, Any], known: Mapping[str, Any], mark: str, items: Sequence[Any]) -> ResponsesRequest | None:
@@ -237,10 +238,11 @@ def _decode_any(raw: bytes) -> Any:
 
 def _decode(body: bytes | bytearray | memoryview) -> dict[str, Any]:
     raw = bytes(body)
-    if len(raw) > _SMALL and sum(raw.count(sign) for sign in _SIGNS) > MAX_VALUES:
+    size = len(raw)
+    if size > _SMALL and sum(raw.count(sign) for sign in _SIGNS) > MAX_VALUES:
         message = f"The request body contains too many values: at most {MAX_VALUES} are accepted."
         raise ApiError(413, message, code="request_too_large")
-    if len(raw) > _LONG:
+    if size > _LONG:
         try:
             return _shallow().decode(raw)
         except (ValueError, RecursionError):  # as one that is deeper than most, whose depth is looked at
@@ -248,7 +250,7 @@ def _decode(body: bytes | bytearray | memoryview) -> dict[str, Any]:
     fields = _decode_any(raw)
     if not isinstance(fields, dict):
         raise invalid_request("The request body must be a JSON object.", code="invalid_json")
-    may_be_deep = len(raw) > _LONG or raw.count(b"{") + raw.count(b"[") > MAX_DEPTH
+    may_be_deep = size > _LONG or (size > MAX_DEPTH and raw.count(b"{") + raw.count(b"[") > MAX_DEPTH)
     if may_be_deep and _deeper_than(fields, MAX_DEPTH):
         raise _too_deep()
     return fields

@@ -38,8 +38,9 @@ _CACHE_WRITE = re.compile(r"creat|writ")
 _NO_DETAIL = re.compile(r"miss|(?:un|no|non|not)(?:cach|reason|think)|max|budget|limit")
 # Anthropic's names of what its `input_tokens` do not have in them.
 _APART = re.compile(r"cache(?:read|creation|write)input")
-# Details that count something.
-_HAS_DETAILS = re.compile(rb'"[\w-]*(?:cach|reason|think|thought)[\w-]*"\s{0,9}:\s{0,9}"?[1-9]', re.IGNORECASE)
+# Details that count something, in small letters. No pattern of the beginning of their names, which would be tried at each
+# quotation mark of each answer's last chunk.
+_HAS_DETAILS = re.compile(rb'(?:cach|reason|think|thought)[\w-]{0,64}"\s{0,9}:\s{0,9}"?[1-9]')
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -52,7 +53,8 @@ def counts_of(usage: ChatUsage) -> Usage | None:
     prompt = usage.prompt_tokens_details or PromptTokensDetails()
     completion = usage.completion_tokens_details or CompletionTokensDetails()
     details = (prompt.cached_tokens, prompt.created_cache_tokens, completion.reasoning_tokens)
-    counts = Usage(*map(possible, (usage.prompt_tokens, usage.completion_tokens, *details)))
+    given = (usage.prompt_tokens, usage.completion_tokens, *details)
+    counts = Usage(*[None if count is None else possible(count) for count in given])
     if counts.input is None and counts.output is None:
         return None
     missing = (possible(usage.total_tokens) or 0) - (counts.input or 0) - (counts.output or 0)
@@ -78,7 +80,7 @@ def merged(earlier: Usage, later: Usage) -> Usage:
 
 def usage_in(payload: bytes, usage: ChatUsage | None) -> ChatUsage | None:
     """Return the counts of a chunk, whose `usage` was decoded: from wherever they are, under whatever names."""
-    if usage is not None and usage.prompt_tokens and not _HAS_DETAILS.search(payload):
+    if usage is not None and usage.prompt_tokens and not _HAS_DETAILS.search(payload.lower()):
         return usage
     try:
         members = _members.decode(payload).items()

@@ -117,17 +117,19 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
 
 def added_fields(body: Object, request: ResponsesRequest, policy: Policy) -> AddedFields:
     """Return the fields of the chat request for a request that are the gateway's own."""
-    more = {path: _OWN_EFFORT if path == "reasoning_effort" else _OWN for path in policy.own_fields}
+    more = {}
+    for path in policy.own_fields:
+        more[path] = _OWN_EFFORT if path == "reasoning_effort" else _OWN
     if request.max_output_tokens is None and policy.default_max_output_tokens is not None:
         more.update(_OWN_LIMITS)
-    given = request.model_extra or {}
-    variables = given.get(_VARIABLES)
-    own = policy.template_variables
-    if _VARIABLES in body and not variables and not own:
-        more[_VARIABLES] = _OWN_SWITCH
-    elif _VARIABLES in body and isinstance(variables, dict | None) and "enable_thinking" not in {**own, **(variables or {})}:
-        more[f"{_VARIABLES}.enable_thinking"] = _OWN_SWITCH
-    if "priority" in body and given.get("priority") is None:
+    if _VARIABLES in body:
+        variables = (request.model_extra or {}).get(_VARIABLES)
+        own = policy.template_variables
+        if not variables and not own:
+            more[_VARIABLES] = _OWN_SWITCH
+        elif isinstance(variables, dict | None) and "enable_thinking" not in {**own, **(variables or {})}:
+            more[f"{_VARIABLES}.enable_thinking"] = _OWN_SWITCH
+    if "priority" in body and (request.model_extra or {}).get("priority") is None:
         more["priority"] = _OWN_PRIORITY
     return {**ALWAYS_ADDED, **more} if more else ALWAYS_ADDED
 

@@ -50,15 +50,13 @@ class EventStream:
     @property
     def slow(self) -> bool:
         """Whether so many bytes are unsent that no more should be written."""
-        return self._waiter is not None or self._is_full()
+        transport = self._transport
+        return self._waiter is not None or (transport is not None and transport.get_write_buffer_size() > _HIGH_WATER)
 
     @property
     def unsent(self) -> int:
         """Bytes that are not sent yet."""
         return unsent_bytes(self._transport)
-
-    def _is_full(self) -> bool:
-        return self._transport is not None and self._transport.get_write_buffer_size() > _HIGH_WATER
 
     async def prepare(self) -> None:
         """Make the head; nothing is sent yet."""

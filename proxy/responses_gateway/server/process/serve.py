@@ -192,10 +192,7 @@ class _Server:
             await self._start(create_operations_app(self._parts, on_change, folder), listeners.operators)
         self._parts.metrics.set(WORKERS, 1)
         self._show_certificate()
-        # What lives now lives as long as the process: the collector need not examine it again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
+        tune_collector()
 
     def renew_certificate(self) -> None:
         """Read the files of the certificate again. Raise `SettingsError` and change nothing if they are wrong."""
@@ -307,6 +304,13 @@ async def _either(event: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+def tune_collector() -> None:
+    """Take what lives now, as long as the process does, out of what the garbage collector examines, and have that run less."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:

@@ -198,11 +198,12 @@ class Answer:
             return
         for observe in self._observers:
             observe(chunk)
-        if b'"reasoning_details"' in payload and self.joined:
+        if self.joined and payload.find(b'"reasoning_details"') >= 0:
             _keep_details(chunk, self._lifecycle.turn)
         if fast_path.item is not None and fast_path.take_chunk(chunk, payload):
             return
-        failure = chunk.failure(payload)
+        is_usual = chunk.choices and chunk.error is None and chunk.choices[0].error is None
+        failure = None if is_usual else chunk.failure(payload)
         if failure is not None:
             self._take_failure(failure)
             return

@@ -194,7 +194,8 @@ class FastPath:
         text = continued(self._field, chunk)
         token_ids = chunk.choices[0].token_ids if chunk.choices else None
         if text is None or not (self._is_plain is None or self._is_plain(text, token_ids)):
-            self.flush()
+            if self._run:
+                self.flush()
             return False
         self._run.append(text)
         if token_ids is not None:

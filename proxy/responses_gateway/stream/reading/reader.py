@@ -103,7 +103,9 @@ class Reader:
             if choice.finish_reason:
                 self._finished = True
                 self._release(out)
-                reason = choice.finish_reason.lower().partition(":")[0]  # some servers add details behind a colon
+                reason = choice.finish_reason
+                if reason != "stop":
+                    reason = reason.lower().partition(":")[0]  # some servers add details behind a colon
                 out.append(Finish(FINISH_REASONS.get(reason, "stop"), choice.stop_string, reason in _CALLS))
         if chunk.usage is not None:
             self._read_usage(chunk.usage, out)

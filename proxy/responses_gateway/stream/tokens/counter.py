@@ -9,7 +9,7 @@ length: an estimate, but one that adds up."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, cast
+from typing import Literal
 
 from responses_gateway.parsers import ThoughtTokens
 from responses_gateway.stream.tokens.meter import KINDS, Encode, Kind, TokenMeter
@@ -305,7 +305,7 @@ def _shared_out(output: int, reasoning: int | None, characters: Mapping[str, int
     if reasoning is None and len(characters) == 1:  # as most answers have text alone
         [(only, length)] = characters.items()
         if length:
-            return {cast("Kind", only): output}
+            return {only: output}  # type: ignore[dict-item]
     left = output
     tokens: dict[Kind, int] = {}
     if reasoning is not None:
