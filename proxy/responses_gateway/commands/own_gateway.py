@@ -48,8 +48,8 @@ def add_gateway_arguments(parser: argparse.ArgumentParser, default_model: str) -
     """Add which gateway is used, or how one is started; `default_model` says which model is used if none is named."""
     parser.add_argument(
         "--url",
-        help=f"gateway to use; if none answers there, one is started (default: {DEFAULT_URL}, unless --backend, --simulator or "
-        "--config is given)",
+        help=f"gateway to use (default: {DEFAULT_URL}, unless --backend, --simulator or --config is given); if none answers "
+        "there, you are asked whether to start one in front of a model server on this machine",
     )
     parser.add_argument("--backend", metavar="URL", help="start a gateway in front of this Chat Completions server")
     parser.add_argument("--simulator", action="store_true", help="start a gateway in front of a simulated backend")
