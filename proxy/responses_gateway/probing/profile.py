@@ -113,8 +113,6 @@ class Profile:
     parallel_calls: bool | None = None
     interleaved_calls: bool | None = None
     usage: Literal["last", "every", "none"] | None = None
-    reports_reasoning_tokens: bool = False
-    reports_cached_tokens: bool = False
     token_ids: bool | None = None
     finish_reason: bool | None = None
     done_marker: bool | None = None

@@ -205,9 +205,6 @@ class Questions:
         profile = self.profile
         every = answer.arrival.chunks > 2 and answer.chunks_with_usage >= answer.arrival.chunks - 1
         profile.usage = "none" if answer.usage is None else "every" if every else "last"
-        if answer.usage is not None:
-            profile.reports_reasoning_tokens |= answer.usage.reasoning is not None
-            profile.reports_cached_tokens |= answer.usage.cached is not None
 
     async def ask_whole(
         self, messages: Sequence[Mapping[str, Any]], *, limit: int = 1, added: AddedFields = UNSEEN_FIELDS, **extras: Any

@@ -165,11 +165,6 @@ class TokenMeter:
         """Begin another item: its text is not joined with the text before, though both may be of the same kind."""
         self._open = None
 
-    @property
-    def backlog(self) -> int:
-        """Characters not counted yet. Above a few thousand, call `totals` in a thread."""
-        return sum(run.size for run in self._runs)
-
     def totals(self) -> dict[Kind, int]:
         """Return the tokens of each kind so far, as if the text ended here (it may continue)."""
         while self._runs and (self._runs[0] is not self._open or self._runs[0].size >= self._runs[0].window):
