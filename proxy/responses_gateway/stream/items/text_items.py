@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from responses_gateway.stream.items.reasoning_details import ReasoningDetails, details_json, to_seal
-from responses_gateway.stream.writer.interface import EventWriter, ItemStatus, Phase, TextKind
+from responses_gateway.stream.writer.interface import EndedText, EventWriter, ItemStatus, Phase, TextKind
 from responses_gateway.wire.chat import TokenLogprob
 
 # Pieces of a text that are kept apart at most.
@@ -74,16 +74,11 @@ class TextItem:
         """End the item. `details` go with a thought."""
         text = self.text
         wanted = {} if details is None else details.take()
-        self.writer.close_text(
-            self.place,
-            status,
-            text,
-            deltas=self._compacted + len(self.pieces),
-            logprobs=self._logprobs,
-            annotations=self.annotations,
-            sealed=None if self._seal is None else self._seal(to_seal(text, wanted) if wanted else text),
-            details=details_json(wanted) if wanted else "",
-        )
+        deltas = self._compacted + len(self.pieces)
+        sealed = None if self._seal is None else self._seal(to_seal(text, wanted) if wanted else text)
+        in_json = details_json(wanted) if wanted else ""
+        ended = EndedText(status, text, deltas, self._logprobs, self.annotations, sealed, in_json)
+        self.writer.close_text(self.place, ended)
 
 
 def begin_compaction(writer: EventWriter, response_id: str, hidden: EventWriter) -> None:

@@ -38,6 +38,18 @@ class Place(msgspec.Struct, eq=False, gc=False):
     extra: str = ""  # what the start of a call has shown of what the server wants back
 
 
+class EndedText(msgspec.Struct, eq=False, gc=False):
+    """The text of an item that ends, with what belongs to it."""
+
+    status: ItemStatus
+    text: str
+    deltas: int  # that brought it
+    logprobs: Sequence[TokenLogprob]
+    annotations: Sequence[Mapping[str, Any]]
+    sealed: str | None  # the `encrypted_content` of reasoning
+    details: str  # the JSON of its `reasoning_details`, if there are any
+
+
 class Span(msgspec.Struct, eq=False, gc=False):
     """When an item was opened and closed, as Unix times in seconds; once it is closed, its type and the length of its JSON."""
 
@@ -98,20 +110,8 @@ class EventWriter(ABC):
         """Write an annotation of a message."""
 
     @abstractmethod
-    def close_text(
-        self,
-        place: Place,
-        status: ItemStatus,
-        text: str,
-        *,
-        deltas: int,
-        logprobs: Sequence[TokenLogprob],
-        annotations: Sequence[Mapping[str, Any]],
-        sealed: str | None,
-        details: str = "",
-    ) -> None:
-        """End an item of so many `deltas`. `sealed` is the `encrypted_content` of reasoning, `details` the JSON of its
-        `reasoning_details`, if there are any."""
+    def close_text(self, place: Place, ended: EndedText) -> None:
+        """End an item with its whole text."""
 
     @abstractmethod
     def write_details(self, item_id: str, details: str, sealed: str | None) -> None:

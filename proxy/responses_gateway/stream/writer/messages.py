@@ -15,7 +15,16 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from responses_gateway.stream.items.reasoning_details import details_json
-from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Phase, Place, TextKind, no_clock
+from responses_gateway.stream.writer.interface import (
+    CallKind,
+    EndedText,
+    EventWriter,
+    ItemStatus,
+    Phase,
+    Place,
+    TextKind,
+    no_clock,
+)
 from responses_gateway.stream.writer.records import call_begun, extra_member, logprobs_json, message, message_part, reasoning
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.hosted import CitedSource
@@ -145,35 +154,26 @@ class MessagesWriter(EventWriter):
         if annotation["type"] == "url_citation":
             self._write_block_delta("citations_delta", "citation", json_text(self._cited(annotation)))
 
-    def close_text(
-        self,
-        place: Place,
-        status: ItemStatus,
-        text: str,
-        *,
-        deltas: int,
-        logprobs: Sequence[TokenLogprob],
-        annotations: Sequence[Mapping[str, Any]],
-        sealed: str | None,
-        details: str = "",
-    ) -> None:
+    def close_text(self, place: Place, ended: EndedText) -> None:
         """Stop the block; a thought has its signature before that, with the details that the server wants back."""
         if place.kind == "reasoning":
-            self._count_deltas("thinking_delta", deltas)
-            self.count_characters("reasoning", text)
-            record = reasoning(place.item_id, status, quote(text), summary=False, sealed=sealed, details=details)
-            if status == "incomplete" and self._kept is None:
+            self._count_deltas("thinking_delta", ended.deltas)
+            self.count_characters("reasoning", ended.text)
+            in_json = quote(ended.text)
+            record = reasoning(place.item_id, ended.status, in_json, summary=False, sealed=ended.sealed, details=ended.details)
+            if ended.status == "incomplete" and self._kept is None:
                 self._kept = []
             if self._block_open:
-                self._write_block_delta("signature_delta", "signature", quote(signed(SIGNATURE, details)))
+                self._write_block_delta("signature_delta", "signature", quote(signed(SIGNATURE, ended.details)))
         else:
             refused = place.kind == "refusal"
-            self._count_deltas("text_delta", deltas)
-            self.count_characters("refusal" if refused else "text", text)
+            self._count_deltas("text_delta", ended.deltas)
+            self.count_characters("refusal" if refused else "text", ended.text)
             kind: TextKind = "refusal" if refused else "output_text"
-            part = message_part(kind, quote(text), logprobs_json(logprobs) if logprobs else "[]", annotations)
-            record = message(place.item_id, status, part, place.phase)
-        self._end_block(status)
+            entries = logprobs_json(ended.logprobs) if ended.logprobs else "[]"
+            part = message_part(kind, quote(ended.text), entries, ended.annotations)
+            record = message(place.item_id, ended.status, part, place.phase)
+        self._end_block(ended.status)
         self._count("reasoning" if place.kind == "reasoning" else "message", place.index, record)
 
     def write_details(self, item_id: str, details: str, sealed: str | None) -> None:

@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Phase, Place, TextKind, no_clock
+from responses_gateway.stream.writer.interface import (
+    CallKind,
+    EndedText,
+    EventWriter,
+    ItemStatus,
+    Phase,
+    Place,
+    TextKind,
+    no_clock,
+)
 from responses_gateway.stream.writer.records import (
     call_begun,
     extra_member,
@@ -176,41 +185,28 @@ class ResponsesWriter(EventWriter):
         which = f'"annotation_index":{number},"annotation":{json_text(annotation)}'
         self.write("response.output_text.annotation.added", f"{_where(place.item_id, place.index)}{_CONTENT},{which}")
 
-    def close_text(
-        self,
-        place: Place,
-        status: ItemStatus,
-        text: str,
-        *,
-        deltas: int,
-        logprobs: Sequence[TokenLogprob],
-        annotations: Sequence[Mapping[str, Any]],
-        sealed: str | None,
-        details: str = "",
-    ) -> None:
+    def close_text(self, place: Place, ended: EndedText) -> None:
         """Append the dones of the text, of its part, and of the item."""
         if place.kind == "reasoning":
-            self._close_reasoning(place, status, text, deltas, sealed, details)
+            self._close_reasoning(place, ended)
             return
         where = _where(place.item_id, place.index)
-        in_json = quote(text)
+        in_json = quote(ended.text)
         if place.kind == "refusal":
             part = message_part("refusal", in_json, "[]")
             done = _text_done(_REFUSAL, where + _CONTENT, in_json)
         else:
-            entries = logprobs_json(logprobs) if logprobs else "[]"
-            part = message_part("output_text", in_json, entries, annotations)
+            entries = logprobs_json(ended.logprobs) if ended.logprobs else "[]"
+            part = message_part("output_text", in_json, entries, ended.annotations)
             done = _text_done(_OUTPUT_TEXT, f'{where}{_CONTENT},"logprobs":{entries}', in_json)
-        self._count_deltas(f"response.{place.kind}.delta", deltas)
-        self.count_characters("refusal" if place.kind == "refusal" else "text", text)
-        record = message(place.item_id, status, part, place.phase)
+        self._count_deltas(f"response.{place.kind}.delta", ended.deltas)
+        self.count_characters("refusal" if place.kind == "refusal" else "text", ended.text)
+        record = message(place.item_id, ended.status, part, place.phase)
         self.finish_item("message", place.index, record, done, _part("done", where, part))
 
-    def _close_reasoning(
-        self, place: Place, status: ItemStatus, text: str, deltas: int, sealed: str | None, details: str
-    ) -> None:
+    def _close_reasoning(self, place: Place, ended: EndedText) -> None:
         where = _where(place.item_id, place.index)
-        in_json = quote(text)
+        in_json = quote(ended.text)
         dones = [
             _text_done(TextEvents(self._reasoning, "text"), where + _CONTENT, in_json),
             _part("done", where, reasoning_part(in_json)),
@@ -218,10 +214,11 @@ class ResponsesWriter(EventWriter):
         if place.second_head:
             dones.append(_text_done(TextEvents(_SUMMARY_TEXT, "text"), where + _SUMMARY, in_json))
             dones.append(_summary_part("done", where, in_json))
-            self._count_deltas(f"{_SUMMARY_TEXT}.delta", deltas)
-        self._count_deltas(f"{self._reasoning}.delta", deltas)
-        self.count_characters("reasoning", text)
-        record = reasoning(place.item_id, status, in_json, summary=bool(place.second_head), sealed=sealed, details=details)
+            self._count_deltas(f"{_SUMMARY_TEXT}.delta", ended.deltas)
+        self._count_deltas(f"{self._reasoning}.delta", ended.deltas)
+        self.count_characters("reasoning", ended.text)
+        summary = bool(place.second_head)
+        record = reasoning(place.item_id, ended.status, in_json, summary=summary, sealed=ended.sealed, details=ended.details)
         self.finish_item("reasoning", place.index, record, *dones)
 
     def write_details(self, item_id: str, details: str, sealed: str | None) -> None:
