@@ -40,6 +40,11 @@ CHAT: Messages = [
         ("Jinja Exception: Cannot pass both content and thinking in an assistant message with tool calls!", "joined_thoughts"),
         ("System role not supported", "no_system"),
         ("Developer instruction is not enabled for models/gemma-3-27b-it", "no_system"),
+        ("Tool messages are not supported", "told_calls"),
+        ("Two user turns in a row", "alternating"),
+        ("The first turn is not a user turn", "alternating"),
+        ("Expected assistant after tool result", "alternating"),
+        ("'system' is not one of ['user', 'assistant']", "alternating"),
         ("Tool call IDs should be alphanumeric strings with length 9!", "short_ids"),
         ("Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.", "short_ids"),
         ("messages: text content blocks must be non-empty", "contents"),
@@ -108,6 +113,14 @@ def test_the_user_says_what_the_system_message_does() -> None:
     assert sent[0] == {"role": "user", "content": "Be good.\n\nDo it."}
     assert sent[4] == {"role": "user", "content": "<system_message>\nHurry.\n</system_message>"}
     assert in_forms(CHAT[:1] + CHAT[2:5], {"no_system"})[0] == {"role": "user", "content": "Be good."}
+
+
+def test_calls_and_results_are_told_where_there_is_no_place_for_them() -> None:
+    sent = in_forms(CHAT, {"no_system", "told_calls", "alternating"})
+    assert [message["role"] for message in sent] == ["user", "assistant"] * 3 + ["user"]
+    assert sent[1]["content"] == "Both.\n\n[Called read: {}]\n\n[Called read: {}]"
+    assert sent[2]["content"].startswith("<tool_result>\n\nresult of c1\n\n</tool_result>\n\n<tool_result>")
+    assert not any({"tool_calls", "tool_call_id"} & message.keys() for message in sent)
 
 
 def test_ids_have_nine_characters_and_still_belong_together() -> None:

@@ -436,6 +436,22 @@ def test_a_refusal_of_both_forms_is_that_of_the_request_as_it_came() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("status", [400, 500])
+@pytest.mark.parametrize("roles", [r"(?!s)", r"(ua)*u$"])
+def test_a_template_that_says_the_same_though_turns_alternate_gets_fewer_roles(roles: str, status: int, streamed: bool) -> None:
+    async def test() -> None:
+        async with served_by([wanting(roles, "Only user and model roles are supported", status)]) as (served, (server,)):
+            for _ in range(2):
+                outcome = await say(served, "responses", streamed=streamed, input=TWO_CALLS, instructions="Be good.")
+                assert outcome.known["status"] == "completed"
+                assert "content:turns" in outcome.known["losses"]
+            assert len(server.requests) <= 5  # only the first one was refused
+            assert "of c2" in json.dumps(server.requests[-1]["messages"])
+
+    run(test())
+
+
 def test_a_server_may_refuse_fields_and_order() -> None:
     async def test() -> None:
         rules = [disorderly(500), *(refusing(name, unknown(name)) for name in ("chat_template_kwargs", "reasoning_effort"))]

@@ -44,7 +44,7 @@ _OF_VALUES = re.compile(
 )
 # A model that cannot be kept from thinking. OpenRouter: "Reasoning is mandatory for this endpoint and cannot be disabled.";
 # Google: "Budget 0 is invalid. This model only works in thinking mode."
-_THINKS_ALWAYS = re.compile(
+THINKS_ALWAYS = re.compile(
     r"\b(?:thinking|reasoning)\b[^.\n]{0,60}(?:\bmandatory|(?:not|n't) be (?:disabled|turned off)|\bmust be (?:enabled|on)\b)|"
     r"\bonly (?:\w+ ){0,2}(?:thinking|reasoning) mode|(?:not|n't) (?:support |allow )?disabl\w+ (?:thinking|reasoning)\b",
     re.IGNORECASE,
@@ -61,19 +61,15 @@ _SUGGESTIONS = re.compile(
 )
 # The escapes of JSON. The last one takes those of JSON within JSON, however deep.
 _ESCAPES = (("\\u0027", "'"), ("\\u0022", '"'), ("\\u0060", "`"), ("\\n", " "), ("\\r", " "), ("\\t", " "), ("\\", ""))
-_QUOTES = "'\"`"
-_OPENING = "'\"`[({"
-_CLOSING = "'\"`])}"
+_WITHOUT_QUOTES = str.maketrans("", "", "'\"`")
 _TOKENS = re.compile(r"[\w$*]+|[^\w$*]+")
 # What joins the steps of a path, quotes aside: `messages.1.reasoning`, `messages[*].reasoning`, `/messages/1/reasoning`.
 _JOINTS = frozenset({".", "/", "[", "]", "].", "][", ".["})
-# The same where there are no quotes, since in JSON a value stands behind a colon.
-_BARE_JOINTS = frozenset({":", "::"})
 # The same, and what joins the names of a list: `["messages", 1, "reasoning"]`, `messages -> 1 -> reasoning`.
 _WIDE_JOINTS = frozenset({"->", ">", "»", ","})
 # What stands before and behind a word that is a name, though it may be plain English.
 _BEFORE_NAME = re.compile(
-    r"(?:\b(?:fields?|param(?:eter)?s?|arguments?|propert(?:y|ies)|attributes?|keys?|inputs?):? |(?:^|: |\n))$", re.IGNORECASE
+    r"(?i)(?:\b(?:fields?|param(?:eter)?s?|arguments?|propert(?:y|ies)|attributes?|keys?):? |(?:^|: |\n))$"
 )
 _BEHIND_NAME = re.compile(r" (?:field|param|argument|property|attribute|key)\b| (?:at|in) \W?messages?\b", re.IGNORECASE)
 _PHRASE_END = re.compile(r"""$|["',:\]})\n]|\.(?!\w)""")
@@ -82,8 +78,6 @@ _REQUEST = frozenset({
     "body", "request", "json", "payload", "data", "params", "parameters", "parameter", "property", "extra_body", "obj", "input",
     "$", "*",
 })  # fmt: skip
-# Where what the model said is among the messages.
-_SPEAKER = "assistant"
 
 
 class RefusedRequest(NamedTuple):
@@ -104,11 +98,6 @@ class RefusedRequest(NamedTuple):
                 why = "value"
         return why
 
-    @property
-    def wants_thoughts(self) -> bool:
-        """Whether the model cannot be kept from thinking."""
-        return _THINKS_ALWAYS.search(self.text) is not None
-
     def mentions(self, name: str) -> Why | None:
         """Tell whether the name stands near a word that refuses, however it is written."""
         for found in re.finditer(rf"\b{name.replace('_', '[_ .]')}\b", self.text, re.IGNORECASE):
@@ -118,7 +107,7 @@ class RefusedRequest(NamedTuple):
 
     def _places(self, path: str, name: str) -> Iterator[int]:
         """Yield the positions at which the text names the field, as it is written in JSON or in other languages."""
-        for word in dict.fromkeys((name, _camel_case(name))):
+        for word in dict.fromkeys((name, name[0] + name.title().replace("_", "")[1:])):
             start = self.text.find(word)
             for _ in range(_PLACES):
                 if start < 0:
@@ -134,13 +123,7 @@ def read_refused(body: bytes) -> RefusedRequest:
     for escaped, plain in _ESCAPES:
         text = text.replace(escaped, plain)
     of_names = [word.start() for word in _OF_NAMES.finditer(text)]
-    of_values = [word.start() for word in _OF_VALUES.finditer(text)]
-    return RefusedRequest(text, of_names, of_values)
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
+    return RefusedRequest(text, of_names, [word.start() for word in _OF_VALUES.finditer(text)])
 
 
 def _near(words: Sequence[int], place: int) -> bool:
@@ -150,12 +133,12 @@ def _near(words: Sequence[int], place: int) -> bool:
 
 def _names_field(text: str, start: int, end: int, path: str) -> bool:
     """Tell whether a word of a text is the name of the field, and neither a part of another word nor another object's."""
-    if _joins_word(text[start - 1 : start]) or _joins_word(text[end : end + 1]):
+    if any(one.isascii() and (one.isalnum() or one in {"_", "-"}) for one in (text[start - 1 : start], text[end : end + 1])):
         return False
     steps, listed = _steps_before(text, start)
     others = [step.lower() for step in steps if step.lower() not in _REQUEST and not step.isdecimal()]
     above = [step.removesuffix("[]").removesuffix("s") for step in path.split(".")[:-1]]
-    if any(holder in step for holder in above for step in others) or (above and _SPEAKER in others):
+    if any(holder in step for holder in above for step in others) or (above and "assistant" in others):
         return True
     if others and not listed:
         return False
@@ -163,15 +146,11 @@ def _names_field(text: str, start: int, end: int, path: str) -> bool:
     return bool(steps) or not is_plain_word or _is_marked(text, start, end)
 
 
-def _joins_word(character: str) -> bool:
-    return character.isascii() and (character.isalnum() or character in ("_", "-"))
-
-
 def _is_marked(text: str, start: int, end: int) -> bool:
     """Tell whether a word that may be plain English is marked as a name: by quotes or brackets, or by the words around it."""
     before = text[max(0, start - 12) : start]
     behind = text[end : end + 12]
-    if before[-1:] in _OPENING and behind[:1] in _CLOSING and before and behind:
+    if before and behind and before[-1] in "'\"`[({" and behind[0] in "'\"`])}":
         return True
     if _BEHIND_NAME.match(behind):
         return True
@@ -187,11 +166,8 @@ def _steps_before(text: str, start: int) -> tuple[list[str], bool]:
     while len(tokens) > 1:
         joint = tokens.pop()
         plain = joint.translate(_WITHOUT_QUOTES)
-        if plain.strip() not in _WIDE_JOINTS and plain not in _JOINTS and joint not in _BARE_JOINTS:
+        if plain.strip() not in _WIDE_JOINTS and plain not in _JOINTS:
             break
         steps.append(tokens.pop())
         listed = listed and plain.strip() == "," and not steps[-1].isdecimal()
     return steps, listed
-
-
-_WITHOUT_QUOTES = str.maketrans("", "", _QUOTES)

@@ -79,6 +79,18 @@ def _without_system(messages: Sequence[Object]) -> Iterator[Object]:
     yield from map(of_user, spoken)
 
 
+def _with_told_calls(messages: Sequence[Object]) -> Iterator[Object]:
+    """Yield messages in which the assistant says what it has called, and the user what came of it."""
+    for message in messages:
+        functions = [call["function"] for call in message.get("tool_calls", ())]
+        called = [f"[Called {function['name']}: {function['arguments']}]" for function in functions]
+        rest = {name: value for name, value in message.items() if name != "tool_calls"}
+        if message["role"] == "tool":
+            yield {"role": "user", "content": contents(["<tool_result>", message["content"], "</tool_result>"])}
+        else:
+            yield {**rest, "content": contents([message["content"] or "", *called])}
+
+
 def _with_contents(messages: Sequence[Object]) -> Iterator[Object]:
     """Yield messages of which none is an empty text: null stands beside calls, and a word in all others."""
     for message in messages:
@@ -106,9 +118,11 @@ _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = 
     "single_calls": (r"\b(?:single|one) tool[- ]?calls?\b|\b(?:multiple|parallel) tool[- ]?calls?\b", _with_single_calls),
     "joined_thoughts": (r"\bcontent and (?:thinking|reasoning)\b", _with_joined_thoughts),
     "no_system": (r"\b(?:system|developer) (?:role|message|prompt|instruction)s?\b.{0,40}\bnot\b", _without_system),
+    "told_calls": (r"\btool (?:role|message)s? (?:is|are) (?:not |un)support", _with_told_calls),
     ALTERNATING: (
         r"\broles?\b|alternat|consecutive|jinja|chat[ _]template|\bmust (?:start|begin|be followed)|(?:first|last) message|"
-        r"(?:system|user|assistant|tool) message|\buser query",
+        r"(?:system|user|assistant|tool) message|\buser query|\bturns?\b|\bspeaker|after (?:a )?tool |"
+        r"[\"'](?:system|tool|user|assistant)[\"']",
         alternating,
     ),
     "contents": (
@@ -132,6 +146,15 @@ def forms_wanted(refusal: bytes) -> frozenset[str]:
     said = refusal.decode("utf-8", "replace")
     found = frozenset(name for name, words in _WORDS.items() if words.search(said))
     return found - {ALTERNATING} or found
+
+
+def forms_to_try(refusal: bytes, forms: frozenset[str], *, again: bool) -> Iterator[frozenset[str]]:
+    """Yield what to try after a refusal of messages in these forms: the forms that it asks for, and where it says what was said
+    before (`again`), though the turns alternate, those of a template without system messages, or without tools."""
+    wanted = forms | forms_wanted(refusal)
+    yield wanted
+    if again and ALTERNATING in wanted:
+        yield from (wanted | {"no_system"}, wanted | {"no_system", "told_calls"})
 
 
 def in_forms(messages: Sequence[Object], forms: Collection[str], *, continued: bool = False) -> list[Object]:

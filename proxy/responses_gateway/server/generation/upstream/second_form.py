@@ -10,7 +10,7 @@ from responses_gateway.backend.transport.client import ChatStream
 from responses_gateway.backend.transport.optional_fields import REFUSALS
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.request import Loss
-from responses_gateway.request.input.template_forms import FORMED, forms_wanted, in_forms
+from responses_gateway.request.input.template_forms import FORMED, forms_to_try, in_forms
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.upstream.chat_call import ChatCall, StrictForm
 from responses_gateway.wire.errors import ApiError
@@ -62,11 +62,16 @@ async def in_another_form(
     continued = bool(call.body.get("continue_final_message"))
     other = call
     chat = refused
+    former: bytes | None = None
     while chat.status in REFUSALS:
-        forms |= forms_wanted(await chat.early_refusal())
-        messages = in_forms(call.body["messages"], forms, continued=continued)
-        if messages == other.body["messages"]:
+        refusal = await chat.early_refusal()
+        for forms in forms_to_try(refusal, forms, again=former in (None, refusal)):  # noqa: B020  (those of the last turn)
+            messages = in_forms(call.body["messages"], forms, continued=continued)
+            if messages != other.body["messages"]:
+                break
+        else:
             break
+        former = refusal
         chat.close()
         other = call.with_body({**call.body, "messages": messages})
         try:
