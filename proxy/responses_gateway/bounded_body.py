@@ -8,7 +8,8 @@ from aiohttp import StreamReader
 async def read_at_most(content: StreamReader, limit: int) -> bytes:
     """Return the body, or the first `limit` bytes of one that is longer. Ask for one more than may be, and its length tells.
 
-    The rest is not read: leave the answer's context, and its connection is closed. Raise `aiohttp.ClientError` if it breaks."""
+    The rest is not read: leave the answer's context, and its connection is closed. Raise `aiohttp.ClientError` if the body
+    breaks off."""
     body = bytearray()
     while len(body) < limit and (piece := await content.read(limit - len(body))):
         body += piece

@@ -239,7 +239,7 @@ class Pool:
     async def open_continuation(
         self, body_for: BodyFor, headers: HeadersFor, route: Route, on_failure: OnFailure, added: AddedFields = ALWAYS_ADDED
     ) -> ChatStream:
-        """Ask a backend to continue an answer. `body_for`: of each attempt; `added`: see `open_chat`. Raises `ApiError`."""
+        """Ask a backend to continue an answer. `body_for` makes each body; `added`: see `open_chat`. Raises `ApiError`."""
         endpoints: dict[str, ContinuationEndpoint | None] = {}
 
         def send(member: Member, _again: int) -> Awaitable[ChatStream]:

@@ -77,7 +77,7 @@ class PromptTokens:
             return []
 
     async def rendered(self, chat: Mapping[str, Any], headers: Mapping[str, str], within: float) -> list[int] | None:
-        """Return the ids of a chat request's prompt, as the backend renders it; None if not told. `within`: seconds."""
+        """Return the ids of a chat request's prompt as the backend renders it `within` so many seconds; None if it does not."""
         try:
             async with asyncio.timeout(within):
                 sent = [*_HEADERS, *headers.items()]
@@ -163,7 +163,7 @@ def _question(chat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _member(data: bytes, name: str, kind: type[_T]) -> _T | None:
-    """Return a member of a JSON object; None if there is none. Others, such as millions of ids, are passed over."""
+    """Return a member of a JSON object; None if there is none of this kind. Others, maybe millions of ids, are passed over."""
     try:
         return decode_as(decode_as(data, dict[str, msgspec.Raw])[name], kind)
     except (KeyError, msgspec.MsgspecError):

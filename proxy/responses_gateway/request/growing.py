@@ -268,7 +268,7 @@ class _Growth(NamedTuple):
 
 
 def encoded(grown: Grown, body: Mapping[str, Any]) -> tuple[ChatJson, TranslatedTurns | None]:
-    """Return the chat request, which is `body`, as JSON, and what the next one can be made from. What is known is kept."""
+    """Return the chat request `body` as JSON, and what the next one can be made from. What is known is not written again."""
     before = () if grown.known is None else grown.known.written.messages
     alike = _NOTHING if grown.alike is None else grown.alike.written
     messages = body["messages"]

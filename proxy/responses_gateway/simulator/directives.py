@@ -31,7 +31,7 @@ class Directives:
 
 
 def read_directives(request: ChatRequest, model: str, headers: Mapping[str, str]) -> Directives:
-    """Read the directives; headers take precedence over the message, the message over the model name. Raises `ValueError`."""
+    """Read the directives; headers take precedence over the message, the message over the model. `ValueError`: unknown name."""
     found = _from_model(model)
     if not (is_title_request(request) or is_judgement(request)):  # these quote what the user says, directives included
         found |= _from_text(request.question)

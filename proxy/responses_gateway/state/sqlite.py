@@ -116,7 +116,7 @@ class Sqlite:
         loop.call_soon_threadsafe(_deliver, batch, outcomes)
 
     def _wait_for_more(self) -> None:
-        """Wait a moment if there was a transaction just now: by then there is more to do, and a commit costs more than that."""
+        """Wait a moment if there was a transaction just now: by then there is more to do, and commits are expensive."""
         wait = self._begun_at + _COMMIT_INTERVAL - time.monotonic()
         if wait > 0 and not self._closed:
             time.sleep(wait)

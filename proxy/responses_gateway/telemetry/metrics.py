@@ -3,7 +3,7 @@
 prometheus_client takes a lock for each addition, and a request makes a dozen of them: they are collected, and made about once a
 second.
 
-This is the only file that uses private parts of prometheus_client. Each use is checked; the public API is a slower way."""
+This is the only file that uses private parts of prometheus_client. Each use is checked; the public API would be slower."""
 
 from __future__ import annotations
 

@@ -45,10 +45,8 @@ _OBJECTS = ("reasoning", "text", "metadata")
 # The most fields of one object of parameters, known and unknown, and the most entries of `include`.
 MAX_FIELDS = 256
 _MAX_INCLUDES = 64
-# Larger bodies, in bytes, are decoded in a thread: others hold the interpreter's lock as long wherever that is done.
+# Larger bodies, in bytes, may have too many values, and are decoded in a thread: others hold the interpreter's lock as long.
 LARGE = 1024 * 1024
-# Smaller bodies, in bytes, cannot contain too many values and are not checked.
-_SMALL = 1024 * 1024
 _BINARY = (bytes, bytearray, memoryview)
 # Bytes above which a body has so many brackets nearly always that they are not counted.
 _LONG = 64 * 1024
@@ -239,7 +237,7 @@ def _decode_any(raw: bytes) -> Any:
 def _decode(body: bytes | bytearray | memoryview) -> dict[str, Any]:
     raw = bytes(body)
     size = len(raw)
-    if size > _SMALL and sum(raw.count(sign) for sign in _SIGNS) > MAX_VALUES:
+    if size > LARGE and sum(raw.count(sign) for sign in _SIGNS) > MAX_VALUES:
         message = f"The request body contains too many values: at most {MAX_VALUES} are accepted."
         raise ApiError(413, message, code="request_too_large")
     if size > _LONG:

@@ -55,7 +55,7 @@ def preference(key: str, weights: Iterable[tuple[str, float]]) -> list[str]:
 
 
 def capacity(load: Load, total: int, weights: float) -> int:
-    """Return how many requests a backend may have when all have `total`, the new one among them; `weights` is their sum."""
+    """Return how many requests a backend may have if all have `total`, with the new one; `weights`: the sum of all weights."""
     spread = SPREAD if load.cache < FULL else 1.0
     return math.ceil(spread * total * load.weight / weights)
 

@@ -98,7 +98,7 @@ def read_image(body: bytes, options: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def _used(usage: Any) -> ImageUsage | None:
-    """Return the counts of an answer; None if there are none. What no detail names is text of the input, and image of it."""
+    """Return the counts of an answer; None without any. What no detail names is text in the input and image in the output."""
     read = _count(usage, "input_tokens")
     written = _count(usage, "output_tokens")
     if not read + written:

@@ -61,7 +61,7 @@ class WebResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The answer to a search. `text`: what a provider itself says. `losses` names what the provider cannot do."""
+    """The answer to a search. `text` is there if the provider answers in its own words. `losses` names what it cannot do."""
 
     found: Sequence[WebResult]
     text: str = ""

@@ -43,7 +43,7 @@ _ASYNC_TYPES = frozenset({"function_call", "custom_tool_call"})
 
 
 class MatchedCall(msgspec.Struct):
-    """A call with its unique id in the chat history, and its output once that is found. `repeated`: at its output."""
+    """A call with its unique id in the chat history, and its output once that is found. If `repeated`, it stands there."""
 
     call: InputCall
     id: str

@@ -77,7 +77,7 @@ def refuse_unavailable(request: ResponsesRequest, policy: Policy) -> None:
 
 def with_updates(request: ResponsesRequest, entries: Iterable[Entry]) -> ResponsesRequest:
     """Return the request with the effort and the output format of its `configuration_update` items. An update stays in effect
-    until the next one that names the same value, so it precedes the parameters of the request. Raises `ApiError` 400."""
+    until the next one that names the same value, so it overrides the parameters of the request. Raises `ApiError` 400."""
     for entry in entries:
         if entry.kind == "configuration_update":
             request = _updated(request, entry)

@@ -72,7 +72,11 @@ STATEFUL = ("background", "previous_response_id", "conversation")
 # Fields of `reasoning` that chat servers do not support.
 REASONING = (
     Parameter(
-        "reasoning.context", "ignored", "the template decides what is shown", matters=True, neutral=("auto", "all_turns")
+        "reasoning.context",
+        "ignored",
+        "all reasoning is sent, and the chat template decides how much the model sees",
+        matters=True,
+        neutral=("auto", "all_turns"),
     ),
     Parameter("reasoning.mode", "ignored", "the model has only one mode", matters=True, neutral=("standard",)),
 )

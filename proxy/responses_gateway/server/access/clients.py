@@ -1,6 +1,6 @@
 """What the client of a request may do: its rate limits, those of its team, and the quotas and models of both.
 
-The stricter counts. A client of whom the settings say nothing but a rate limit has that alone: its requests cost nothing."""
+The stricter counts. A client for whom the settings have a rate limit alone has just that: its requests cost nothing more."""
 
 from __future__ import annotations
 

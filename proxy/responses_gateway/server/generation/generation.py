@@ -52,7 +52,7 @@ class AnswerEnd:
         self._answer = None
 
     def is_over(self, translator: Translator, last_read: float, now: float) -> bool:
-        """Tell whether nothing more is to be expected of the answer. `last_read`: when something, or a comment, came."""
+        """Tell whether nothing more is to be expected of the answer. `last_read`: when anything came last, even a comment."""
         turn = translator.lifecycle.turn
         if turn.finish_reason is None:
             return False

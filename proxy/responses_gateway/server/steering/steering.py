@@ -124,7 +124,7 @@ class Steering:
         self._obstacle = obstacle
 
     def end(self, response_id: str, status: str, required: Sequence[Mapping[str, Any]] = ()) -> list[Notice]:
-        """Take notice that a response has ended, and `required` these inputs of its client. Return its steers not due."""
+        """Take notice that a response has ended, and `required` these inputs. Return what becomes of steers not due."""
         self._running = None
         self._ended[response_id] = status
         if len(self._ended) > _REMEMBERED:

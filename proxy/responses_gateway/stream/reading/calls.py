@@ -307,7 +307,7 @@ class CallReader:
         return None
 
     def _unplaced(self, entry: ToolCallDelta, arguments: str, out: list[Delta]) -> PartialCall:
-        """Return the call of an entry without a name, known id or index: more of the only call that is open, else a new one."""
+        """Return the call of an entry without a name, whose id and index are unknown: the only open one, else a new one."""
         unfinished = self._still_unfinished()
         only = unfinished[0] if len(unfinished) == 1 and not entry.id else None
         if only is not None and only.name and only.stage == "open" and arguments and not _begins_object(arguments):

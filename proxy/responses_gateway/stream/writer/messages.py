@@ -102,7 +102,7 @@ class MessagesWriter(EventWriter):
         self._stop_block()
 
     def end(self, *, failed: bool) -> None:
-        """Write what was kept back, unless the message has failed. A hidden thought is the text of an answer without any."""
+        """Write what was kept back, unless the message has failed. A hidden thought is the text of an answer that has none."""
         kept = self._kept
         self._kept = None
         if failed:

@@ -20,7 +20,7 @@ _WIDTH = 8  # bytes of the checksum of a message
 
 
 def chain_start(responses: Responses, prepared: PreparedRequest, prompt: Prompt) -> CachedContext | None:
-    """Return the context that the first response of a chain has left, given the prompt of the second one; None: not certain."""
+    """Return the context that the first response of a chain has left, given the prompt of the second one; None if uncertain."""
     first = prepared.context.first
     if not isinstance(first, Stored):
         return None

@@ -232,7 +232,7 @@ class CompletionWindows:
         self._beginning.pop(response_id, None)
 
     async def _started(self, kept: KeptResponse) -> asyncio.Task[None] | None:
-        """Begin a response. Return what ends it; None if it waits no longer. Raise `ApiError`, `StoreUnavailable`."""
+        """Begin a response. Return what runs it to its end; None if it waits no more. Raise `ApiError`, `StoreUnavailable`."""
         responses = self._responses
         request = parse_request(kept.request)
         creation = responses.reopen(kept)

@@ -55,7 +55,7 @@ def mcp_endpoints(settings: Settings, environ: Mapping[str, str] = os.environ) -
 
 
 async def failing_programs(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Start each MCP server that is a program once, all of them together, and return what is wrong with those that do not."""
+    """Start each MCP server that is a program once, all of them together, and return what is wrong with those that fail."""
     from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
 
     endpoints = mcp_endpoints(settings, environ)

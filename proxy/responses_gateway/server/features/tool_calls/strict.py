@@ -162,7 +162,7 @@ class StrictCalls:
 
 
 class StrictRequest:
-    """The tools of one request, for each server that it is sent to. `sent`: the last server with strict ones, their digest."""
+    """The tools of one request, for each server that it is sent to. `sent`: who got strict tools last, and their digest."""
 
     __slots__ = ("_always", "_calls", "_tenant", "sent")
 

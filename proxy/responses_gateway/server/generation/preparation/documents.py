@@ -42,7 +42,7 @@ NO_DOCUMENTS = ReadDocuments({}, ())
 async def read_documents(
     reader: PdfReader, items: Iterable[Any], tenant: str, *, explains: bool, strict: bool
 ) -> ReadDocuments:
-    """Read the PDFs among items, which may be anything. With `explains`, `strict` refuses others: raise `ApiError` 400."""
+    """Read the PDFs among items, which may be anything. With `explains`, `strict` refuses unreadable ones: `ApiError` 400."""
     places = _files(items)
     if not places:
         return NO_DOCUMENTS

@@ -52,7 +52,7 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
     documents: ReadDocuments
 
     def translate(self, request: ResponsesRequest, context: Context, recording: Recording | None = None) -> ChatRequest:
-        """Return the chat request for a request and what it builds on, with our content decrypted. Raise `ApiError` 400."""
+        """Return the chat request for a request and what it builds on, our own encryption undone. Raise `ApiError` 400."""
         request_input = request.input
         replaced: frozenset[int] = frozenset()
         history: Sequence[Item] = ()

@@ -134,7 +134,7 @@ class RequestLog:
                     logs.logger().debug("loss", extra=logs.fields(request_id=self.facts.request_id, **loss_fields))
 
     def ran_tools(self, calls: Sequence[MadeCall], losses: Iterable[HostedLoss]) -> None:
-        """Note the calls that the gateway made itself, some of which may still be ending, with their losses counted."""
+        """Note the calls that the gateway made itself, some of which may still be ending, and what they could not honour."""
         self.facts.calls = calls
         self.losses([Loss("tool", loss.tool, "adapted", loss.reason) for loss in losses])
 

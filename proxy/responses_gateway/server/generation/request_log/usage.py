@@ -80,7 +80,7 @@ class TokenUsage:
         self.ended.set()
 
     def _count_session(self, row: SessionRow, amounts: Sequence[int]) -> None:
-        """Count for a session, too. Of too many, the oldest ones of the key that has most are given up, without session."""
+        """Count for a session, too. Of too many, the oldest ones of the key that has most are dropped: they have none then."""
         add_amounts(self.by_session, row, amounts)
         if len(self.by_session) > MOST_SESSIONS:
             ((key, _),) = Counter(key for _, key, *_ in self.by_session).most_common(1)

@@ -135,7 +135,7 @@ class Continuation:
     async def _joined(
         self, translator: Translator, beginning: PartialAnswer, call: ChatCall, *, reads_on: bool
     ) -> tuple[Markup | None, Join]:
-        """Return what reads the continuation, None for what read the answer, and where it is joined. Raise `CannotContinue`."""
+        """Return what reads the continuation, None if the same reads on, and where it is joined. Raise `CannotContinue`."""
         body = call.body
         stop = longest_stop(body)
 
