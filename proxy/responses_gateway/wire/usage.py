@@ -40,7 +40,7 @@ _NO_DETAIL = re.compile(r"miss|(?:un|no|non|not)(?:cach|reason|think)|max|budget
 _APART = re.compile(r"cache(?:read|creation|write)input")
 # Details that count something, in small letters. No pattern of the beginning of their names, which would be tried at each
 # quotation mark of each answer's last chunk.
-_HAS_DETAILS = re.compile(rb'(?:cach|reason|think|thought)[\w-]{0,64}"\s{0,9}:\s{0,9}"?[1-9]')
+_HAS_DETAILS = re.compile(rb'(?:cach|reason|think|thought)[\w-]{0,32}"\s{0,9}:\s{0,9}"?[1-9]')
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -128,11 +128,8 @@ def _largest(value: dict[str, Any]) -> dict[str, int]:
 def _counts(value: dict[str, Any]) -> Iterator[tuple[str, int]]:
     """Iterate over the whole numbers of an object, and of those in it that have details, with their bare names."""
     for name, member in islice(value.items(), _MEMBERS):
-        entries = (
-            member.items()
-            if isinstance(member, dict) and "details" in name.lower() and "cost" not in name
-            else ((name, member),)
-        )
+        has_counts = isinstance(member, dict) and "details" in name.lower() and "cost" not in name
+        entries = member.items() if has_counts else ((name, member),)
         for inner, entry in islice(entries, _MEMBERS):
             count = possible(whole_number(entry))
             if count is not None:

@@ -24,6 +24,8 @@ from responses_gateway.request.policy import ALTERNATING
 FORMED = Loss("content", "turns", "adapted", "messages are joined, divided or put in, as the model's template wants them")
 # How the ids of calls begin that wait for the client's approval, by which they are found.
 APPROVAL = "mcpr_"
+# Bytes of a refusal that are searched, because one that quotes the whole request would hold up all streams.
+_LONGEST = 16 * 1024
 _SILENT: Object = {"role": "assistant", "content": ""}
 
 
@@ -143,7 +145,7 @@ _WORDS = {name: re.compile(words, re.IGNORECASE | re.DOTALL) for name, (words, _
 
 def forms_wanted(refusal: bytes) -> frozenset[str]:
     """Return the forms that the body of a refused request may ask for: if it names none, turns that alternate."""
-    said = refusal.decode("utf-8", "replace")
+    said = refusal[:_LONGEST].decode("utf-8", "replace")
     found = frozenset(name for name, words in _WORDS.items() if words.search(said))
     return found - {ALTERNATING} or found
 
