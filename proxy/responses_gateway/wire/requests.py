@@ -181,7 +181,8 @@ def _checked(fields: dict[str, Any]) -> ResponsesRequest:
         raise invalid_request("Missing required parameter: 'model'.", "model", "missing_required_parameter")
     if fields.get("input") is None and all(fields.get(name) is None for name in _IN_PLACE_OF_INPUT):
         raise invalid_request("Missing required parameter: 'input'.", "input", "missing_required_parameter")
-    _refuse_many(fields, "")
+    if len(fields) > MAX_FIELDS:
+        _refuse_many(fields, "")
     for name in _OBJECTS:
         if name in fields:
             _refuse_many(fields[name], name)

@@ -38,8 +38,7 @@ _CACHE_WRITE = re.compile(r"creat|writ")
 _NO_DETAIL = re.compile(r"miss|(?:un|no|non|not)(?:cach|reason|think)|max|budget|limit")
 # Anthropic's names of what its `input_tokens` do not have in them.
 _APART = re.compile(r"cache(?:read|creation|write)input")
-# Details that count something, in small letters. No pattern of the beginning of their names, which would be tried at each
-# quotation mark of each answer's last chunk.
+# Details that count something, in small letters, without the beginning of their names: each quotation mark would be tried.
 _HAS_DETAILS = re.compile(rb'(?:cach|reason|think|thought)[\w-]{0,32}"\s{0,9}:\s{0,9}"?[1-9]')
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])

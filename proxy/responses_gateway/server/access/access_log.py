@@ -40,6 +40,7 @@ class AccessLog:
     def __init__(self, metrics: Metrics, *, logs_lines: bool) -> None:
         self._metrics = metrics
         self._logs_lines = logs_lines
+        self._logger = logs.logger()
         # Method, route, status and seconds of those that are not counted yet.
         self._ended: list[tuple[str, str, int, float]] = []
         metrics.samplers.append(self._count)
@@ -58,7 +59,7 @@ class AccessLog:
         route = _route_of(request)
         self._ended.append((request.method if request.method in _METHODS else "other", route, status, seconds))
         level = _level(route, status)
-        shown = self._logs_lines and logs.logger().isEnabledFor(level)
+        shown = self._logs_lines and self._logger.isEnabledFor(level)
         fields = _fields(request, response, exchange, status) if shown else {"status": status}
         if exchange.report is not None:
             exchange.report(fields)

@@ -192,7 +192,7 @@ class RequestReports:
 
 def _is_warning(facts: RequestFacts) -> bool:
     """Tell whether somebody may have to do something about a request."""
-    return facts.error is not None or is_refusal(facts.exchange.get("status", 200))
+    return facts.error is not None or ("status" in facts.exchange and is_refusal(facts.exchange["status"]))
 
 
 # ---- metrics ----------------------------------------------------------------------------------------------------------
