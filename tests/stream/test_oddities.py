@@ -66,6 +66,12 @@ def test_an_error_beside_its_choice() -> None:
     assert play(text("Hi"), ending).error == ("rate_limit_exceeded", "provider is busy")
 
 
+def test_an_error_in_a_second_choice() -> None:
+    failed = {"index": 1, "delta": {}, "error": {"code": 429, "message": "provider is busy"}}
+    ending = event({"choices": [{"index": 0, "delta": {"content": "!"}}, failed]})
+    assert play(text("Hi"), ending).error == ("rate_limit_exceeded", "provider is busy")
+
+
 @pytest.mark.parametrize("nothing", [None, False, "", {}, [], {"message": "", "type": "", "code": None}])
 def test_a_field_that_says_that_there_is_no_error(nothing: Any) -> None:
     pieces = [event({"choices": [{"delta": {"content": piece}}], "error": nothing}) for piece in "abc"]

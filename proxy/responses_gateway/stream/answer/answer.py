@@ -202,7 +202,7 @@ class Answer:
             _keep_details(chunk, self._lifecycle.turn)
         if fast_path.item is not None and fast_path.take_chunk(chunk, payload):
             return
-        is_usual = chunk.choices and chunk.error is None and chunk.choices[0].error is None
+        is_usual = chunk.choices and not chunk.choices[1:] and chunk.error is None and chunk.choices[0].error is None
         failure = None if is_usual else chunk.failure(payload)
         if failure is not None:
             self._take_failure(failure)
