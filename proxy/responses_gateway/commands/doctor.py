@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             return _examine_gateway(args, api_key)
         _tell_missing_libraries()
         if args.config is not None:
-            return _examine_pools(args)
+            return _examine_settings(args)
         return _examine_backend(args, api_key)
     except (ValueError, SettingsError) as error:  # `backend_url` raises the former
         return _unusable(str(error))
@@ -211,7 +211,7 @@ def _table(lines: Iterable[Row]) -> Table:
 # ---- pools ------------------------------------------------------------------------------------------------------------
 
 
-def _examine_pools(args: argparse.Namespace) -> int:
+def _examine_settings(args: argparse.Namespace) -> int:
     from responses_gateway.server.features.hosted_tools.mcp import failing_programs
 
     settings = load({}, args.config, os.environ)
@@ -223,13 +223,13 @@ def _examine_pools(args: argparse.Namespace) -> int:
         listed = [{**one._asdict(), "members": [asdict(member) for member in one.members]} for one in found]
         print(json.dumps({"pools": listed, "failing_mcp_servers": failing}, ensure_ascii=False, indent=2))
     else:
-        _print_pools(found, failing, Console(highlight=False, soft_wrap=True))
+        _print_findings(found, failing, Console(highlight=False, soft_wrap=True))
     if any(one.problem for one in found):
         return UNUSABLE
     return WORKS if all(one.members for one in found) and not failing else BROKEN
 
 
-def _print_pools(found: list[PoolFinding], failing: list[str], console: Console) -> None:
+def _print_findings(found: list[PoolFinding], failing: list[str], console: Console) -> None:
     for one in found:
         console.print(Text(f"{one.pool} ({one.source}): {len(one.members)} backends", style="bold"))
         for member in one.members:
