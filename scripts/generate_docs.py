@@ -28,7 +28,7 @@ from responses_gateway.parsers.format import (
     ToolFormat,
 )
 from responses_gateway.request.loss_report import Loss
-from responses_gateway.request.parameters.table import SAMPLING
+from responses_gateway.request.parameters.parameters import SAMPLING
 from responses_gateway.request.support import support
 from responses_gateway.server.features.standard import FEATURES
 from responses_gateway.server.metrics import METRICS
@@ -190,7 +190,7 @@ def _codes(markers: Iterable[str]) -> str:
 
 
 TRANSLATED = """\
-<!-- Written by `make docs` from request/support.py, request/parameters/table.py and conformance/rules.py. Edit those. -->
+<!-- Written by `make docs` from request/support.py, request/parameters/parameters.py and conformance/rules.py. Edit those. -->
 
 # How requests and answers are translated
 

@@ -10,7 +10,7 @@ import pytest
 
 from responses_gateway.request import ChatRequest, Policy, support, translate
 from responses_gateway.request.messages import MESSAGES_LOSSES, MessagesReading, read_messages
-from responses_gateway.request.messages.losses import in_messages_words
+from responses_gateway.request.messages.reading import in_messages_words
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.messages import parse_messages

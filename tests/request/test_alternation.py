@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from responses_gateway.request import Policy
-from responses_gateway.request.input.alternation import alternating
-from responses_gateway.request.input.template_forms import forms_wanted
+from responses_gateway.request.input.template_forms import alternating, forms_wanted
 from tests.request.builders import Item, assistant, call, chat_request, developer, image, messages, output, user
 
 ALTERNATE = Policy(user_messages="alternate")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.request import Policy, translate
-from responses_gateway.request.parameters.table import PARAMETERS, RESERVED, SAMPLING
+from responses_gateway.request.parameters.parameters import PARAMETERS, RESERVED, SAMPLING
 from responses_gateway.request.tools.hosted_tools import HostedTools
 from responses_gateway.wire.requests import INCLUDABLE, ResponsesRequest, parse_request
 from tests.judges import openapi_errors

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from responses_gateway.conformance.checker import frames
 from responses_gateway.conformance.messages import check_message_stream
 from responses_gateway.stream.translator import Translator
-from responses_gateway.stream.writer.message import MessageOptions
+from responses_gateway.stream.writer.messages import MessageOptions
 from responses_gateway.wire.errors import ApiError
 from tests.stream.stream_player import DONE, Said, new_translator
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from responses_gateway.conformance.checker import check_stream
-from responses_gateway.stream.stored.abandoned import FailedStream, fail_stream, with_status
+from responses_gateway.stream.stored import FailedStream, fail_stream, with_status
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import server_error
 from tests.judges import judge_stream

@@ -14,15 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from responses_gateway import parsers
-from responses_gateway.server.generation.upstream.continuation import CutPoint, cut_of_parsed, cut_of_raw
-from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
+from responses_gateway.server.generation.upstream.continuation import CannotContinue, CutPoint, cut_of_parsed, cut_of_raw
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app
 from responses_gateway.simulator.answer import completion_plan, plan_answer
 from responses_gateway.simulator.frames import Frames, build_frames
 from responses_gateway.simulator.text_completions import completion_frames
 from responses_gateway.simulator.tokenizer import decode, encode
-from responses_gateway.stream.continuation.catch_up import CatchUp, Diverged
-from responses_gateway.stream.continuation.join import Join, JoinPoint, join_at
+from responses_gateway.stream.continuation.join import CatchUp, Diverged, Join, JoinPoint, join_at
 from responses_gateway.stream.continuation.ledger import PartialAnswer
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.reading.markup import Markup

@@ -15,8 +15,7 @@ from responses_gateway.simulator.chat_request import ChatRequest
 from responses_gateway.simulator.scenarios import SCENARIOS
 from responses_gateway.simulator.script import Say, Script, Think, call, script
 from responses_gateway.simulator.tokenizer import encode
-from responses_gateway.stream.continuation.catch_up import CatchUp, Diverged
-from responses_gateway.stream.continuation.join import Join
+from responses_gateway.stream.continuation.join import CatchUp, Diverged, Join
 from responses_gateway.stream.items.hosted import CallOutcome, HostedOptions
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.deltas import Delta, Text, ToolArguments, ToolCall, ToolCallCut

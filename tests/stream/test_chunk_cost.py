@@ -6,8 +6,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from responses_gateway.stream.outcomes.early_ends import EarlyEnds
-from responses_gateway.stream.sampling.recorder import CallRecorder
+from responses_gateway.stream.outcomes import EarlyEnds
+from responses_gateway.stream.sampling import CallRecorder
 from responses_gateway.stream.text_loops import TextLoopWatch
 from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.wire.tools import ToolTable, ToolTarget

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from responses_gateway.stream.outcomes.early_ends import is_certain
-from responses_gateway.stream.outcomes.outcome import EARLY, TurnEnd, TurnOutcome, outcome_of
+from responses_gateway.stream.outcomes import EARLY, TurnEnd, TurnOutcome, is_certain, outcome_of
 
 DATA = Path(__file__).parents[1] / "data"
 GOOD = json.loads((DATA / "good_endings.json").read_text(encoding="utf-8"))

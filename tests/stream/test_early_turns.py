@@ -15,8 +15,7 @@ from responses_gateway import parsers
 from responses_gateway.conformance.checker import check_stream
 from responses_gateway.stream.lifecycle.needs import AnotherTurn, Ended
 from responses_gateway.stream.options import CODEX, STANDARD, Client, StreamOptions
-from responses_gateway.stream.outcomes.early_ends import EarlyEnds, is_certain
-from responses_gateway.stream.outcomes.outcome import TURN_OUTCOMES
+from responses_gateway.stream.outcomes import TURN_OUTCOMES, EarlyEnds, is_certain
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError

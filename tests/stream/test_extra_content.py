@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.stream.items.reasoning_details import sealed_members
-from responses_gateway.stream.writer.message import MessageOptions
+from responses_gateway.stream.items.text_items import sealed_members
+from responses_gateway.stream.writer.messages import MessageOptions
 from responses_gateway.wire.messages import details_in
 from tests.stream.message_player import play_message
 from tests.stream.stream_player import arguments, call, chunk, finish, play, tool

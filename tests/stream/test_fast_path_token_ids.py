@@ -20,7 +20,7 @@ from responses_gateway import parsers
 from responses_gateway.stream.answer.fast_path import learn
 from responses_gateway.stream.continuation.join import Join
 from responses_gateway.stream.reading.markup import Markup
-from responses_gateway.stream.sampling.recorder import CallRecorder
+from responses_gateway.stream.sampling import CallRecorder
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import server_error
 from tests.data_folder import STREAMS

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from responses_gateway import parsers
 from responses_gateway.server.features.rollouts.spans import ItemSpan, item_spans
 from responses_gateway.stream.reading.markup import Markup
-from responses_gateway.stream.sampling.recorder import CallRecorder, SampledTokens
+from responses_gateway.stream.sampling import CallRecorder, SampledTokens
 from tests.stream.recorded_servers import RecordedServers, decode, servers_of
 from tests.stream.stream_player import DONE, event, new_translator
 from tests.stream.test_recorded_streams import Recording, recordings

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from responses_gateway.stream.items.hosted import CallOutcome, HostedOptions
 from responses_gateway.stream.lifecycle.needs import AnotherTurn, RunCalls
-from responses_gateway.stream.writer.message import MessageOptions
+from responses_gateway.stream.writer.messages import MessageOptions
 from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.hosted import CitedSource
 from responses_gateway.wire.search_results import OUT_OF_USES, carried_text

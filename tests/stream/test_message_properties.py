@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from responses_gateway.conformance.messages import check_message_stream
-from responses_gateway.stream.writer.message import MessageOptions
+from responses_gateway.stream.writer.messages import MessageOptions
 from responses_gateway.wire.errors import server_error
 from tests.foreign_streams import chat_streams, needs_them
 from tests.stream.message_player import Message, message_bytes, message_substance, play_message, read_message, translator_of

@@ -8,7 +8,7 @@ import pytest
 
 from responses_gateway.conformance.messages import check_message_stream
 from responses_gateway.stream.lifecycle.machine import Lifecycle
-from responses_gateway.stream.writer.message import MessageOptions
+from responses_gateway.stream.writer.messages import MessageOptions
 from responses_gateway.wire.deltas import Finish, Reasoning, Text, ToolArguments, ToolCall
 from responses_gateway.wire.errors import ApiError, server_error
 from tests.stream.message_player import Message, judged_message, message_bytes, play_message, read_message, translator_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.stream.items.reasoning_details import sealed_members
+from responses_gateway.stream.items.text_items import sealed_members
 from responses_gateway.wire.messages import SIGNATURE, details_in
 from tests.stream.message_player import play_message
 from tests.stream.stream_player import call, chunk, finish, play, text, tool

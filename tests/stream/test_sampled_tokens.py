@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from responses_gateway.server.features.rollouts.chains import chain_of, pieces_of
 from responses_gateway.server.features.rollouts.spans import shown
 from responses_gateway.state.token_trees import CallTokens, KeptCall
-from responses_gateway.stream.sampling.recorder import CallRecorder, SampledTokens
+from responses_gateway.stream.sampling import CallRecorder, SampledTokens
 from tests.stream.recorded_servers import servers_of
 from tests.stream.stream_player import DONE, event, new_translator
 from tests.stream.test_recorded_streams import Recording, recordings

@@ -10,7 +10,7 @@ import pytest
 
 from responses_gateway.conformance.checker import check_stream
 from responses_gateway.stream.items.hosted import ApprovedCall, CallOutcome, HostedOptions, ToolListing
-from responses_gateway.stream.stored.replay import replay
+from responses_gateway.stream.stored import replay
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import server_error
 from tests.stream.stream_player import Play, arguments, call, calls_to_run, events_of, finish, new_translator, text

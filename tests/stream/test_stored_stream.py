@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.conformance.checker import check_stream
-from responses_gateway.stream.stored.replay import replay
+from responses_gateway.stream.stored import replay
 
 ITEMS: list[dict[str, Any]] = [
     {

@@ -19,8 +19,7 @@ from yarl import URL
 
 from responses_gateway.backend.member import ContinuationEndpoint, Member
 from responses_gateway.backend.members import Members
-from responses_gateway.backend.models import NOBODY, Partners, ServedModels
-from responses_gateway.backend.places import Places, takes_requests
+from responses_gateway.backend.places import NOBODY, Partners, Places, ServedModels, takes_requests
 from responses_gateway.backend.policies.retry import UNCONNECTED, UNREACHABLE, Reason, RetryBudget, backoff, reason_of
 from responses_gateway.backend.policies.routers import (
     OF_ONE_SERVER,

@@ -8,7 +8,7 @@ from responses_gateway.request.input.calls import CALL_ITEMS, OUTPUT_ITEMS
 from responses_gateway.request.input.item_reader import READ_ELSEWHERE, SILENT_ITEMS
 from responses_gateway.request.input.template_forms import FORMED
 from responses_gateway.request.loss_report import Loss
-from responses_gateway.request.parameters.table import PARAMETERS
+from responses_gateway.request.parameters.parameters import PARAMETERS
 from responses_gateway.request.tools.declarations import HOSTED_TOOLS, hosted_reason
 from responses_gateway.wire.hosted_kinds import HOSTED
 

@@ -12,18 +12,22 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from responses_gateway.server.access.access_log import AccessLog
 from responses_gateway.server.access.api_keys import for_admin
 from responses_gateway.server.access.clients import CLIENTS, Clients
 from responses_gateway.server.access.cors import allowed_origins, is_allowed
 from responses_gateway.server.access.counter_table import Table
-from responses_gateway.server.access.errors import complete_head
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.server.access.identities import IDENTITIES, Identities
-from responses_gateway.server.access.middleware import access_middlewares, add_access_headers, exchanges
+from responses_gateway.server.access.middleware import (
+    AccessLog,
+    access_middlewares,
+    add_access_headers,
+    complete_head,
+    exchanges,
+)
 from responses_gateway.server.access.quota_standings import standings
 from responses_gateway.server.access.rate_limits import RateLimits
-from responses_gateway.server.http.bodies import BODY_BYTES, Bodies
+from responses_gateway.server.http.exchange import BODY_BYTES, Bodies
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.server.http.loop_detection import LoopDetection
 from responses_gateway.server.http.routes import ASK_ALL, AskAll, HttpRoute, PrefixedRouter

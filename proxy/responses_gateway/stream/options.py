@@ -10,14 +10,14 @@ import msgspec
 
 from responses_gateway.parsers import ThoughtTokens
 from responses_gateway.stream.items.hosted import HostedOptions
-from responses_gateway.stream.outcomes.early_ends import EarlyEnds
+from responses_gateway.stream.outcomes import EarlyEnds
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import Markup
-from responses_gateway.stream.sampling.recorder import CallRecorder
+from responses_gateway.stream.sampling import CallRecorder
 from responses_gateway.stream.tokens.meter import Encode
 from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.stream.writer.interface import AnswerForm, AnswerStream, StreamStart
-from responses_gateway.stream.writer.response import AtEnd, new_response_stream
+from responses_gateway.stream.writer.responses import AtEnd, new_response_stream
 from responses_gateway.wire.tools import Grammar, ToolTable
 
 

@@ -20,8 +20,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from responses_gateway.stream.continuation.catch_up import Diverged
-from responses_gateway.stream.continuation.join import JoinPoint, join_at
+from responses_gateway.stream.continuation.join import Diverged, JoinPoint, join_at
 from responses_gateway.stream.items.hosted import ApprovedCall, CallOutcome, ToolListing
 from responses_gateway.stream.options import Clock, SealText
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector, MarkupOf

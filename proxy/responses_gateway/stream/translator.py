@@ -29,8 +29,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from responses_gateway.stream.answer.answer import Answer, HeldPart, new_answer
-from responses_gateway.stream.continuation.catch_up import Diverged
-from responses_gateway.stream.continuation.join import Join
+from responses_gateway.stream.continuation.join import Diverged, Join
 from responses_gateway.stream.items.hosted import (
     ApprovedCall,
     CallOutcome,
@@ -40,7 +39,6 @@ from responses_gateway.stream.items.hosted import (
     write_tool_list,
 )
 from responses_gateway.stream.items.text_items import begin_compaction, write_compaction
-from responses_gateway.stream.lifecycle.ending import may_call_again, turn_end
 from responses_gateway.stream.lifecycle.machine import CallDone, CallRuns, Cut, LastItemDone, Lifecycle, NextTurn, Stop
 from responses_gateway.stream.lifecycle.needs import (
     AnotherTurn,
@@ -51,17 +49,17 @@ from responses_gateway.stream.lifecycle.needs import (
     Verdict,
     calls_to_run,
     close_judged,
+    may_call_again,
+    turn_end,
     waiting_call,
 )
 from responses_gateway.stream.lifecycle.turn import images_of, usage_of, usage_shown
 from responses_gateway.stream.options import Clock, StreamOptions
-from responses_gateway.stream.outcomes.early_ends import AsItWas, EarlyTurns
-from responses_gateway.stream.outcomes.outcome import outcome_of
+from responses_gateway.stream.outcomes import AsItWas, EarlyTurns, outcome_of
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import Markup
-from responses_gateway.stream.sampling.recorder import CallRecorder
-from responses_gateway.stream.tokens.counter import TokenCounter
-from responses_gateway.stream.tokens.missing import unseen_tokens
+from responses_gateway.stream.sampling import CallRecorder
+from responses_gateway.stream.tokens.counter import TokenCounter, unseen_tokens
 from responses_gateway.stream.writer.interface import AnswerStream, EventWriter, Outcome, Status, StreamStart
 from responses_gateway.wire.chat import MalformedChunk
 from responses_gateway.wire.deltas import Usage

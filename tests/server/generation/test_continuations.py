@@ -13,8 +13,7 @@ from aiohttp.typedefs import Handler
 
 from responses_gateway.backend.served_models import Route
 from responses_gateway.simulator import create_app, serving
-from responses_gateway.stream.continuation.catch_up import Diverged
-from responses_gateway.stream.continuation.join import Join
+from responses_gateway.stream.continuation.join import Diverged, Join
 from responses_gateway.wire.chat import Chunk
 from tests.judges import judge_stream
 from tests.server.fleet_of_simulators import READINGS, WEATHER, ask, fleet, said

@@ -317,7 +317,7 @@ def test_a_fork_that_runs_outlives_what_it_was_made_from() -> None:
 
 def test_the_last_responses_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "responses_gateway.server.resources.unstored_responses.UnstoredResponses.__init__.__defaults__", (3, 10**6)
+        "responses_gateway.server.resources.socket_responses.UnstoredResponses.__init__.__defaults__", (3, 10**6)
     )
 
     async def test() -> None:

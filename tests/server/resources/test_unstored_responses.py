@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from responses_gateway.server.generation.preparation.context import PreviousResponse
-from responses_gateway.server.resources.unstored_responses import UnstoredResponses
+from responses_gateway.server.resources.socket_responses import UnstoredResponses
 
 
 def kept(unstored: UnstoredResponses, *names: str) -> list[str]:

@@ -27,8 +27,7 @@ from responses_gateway.request.input.calls import (
     is_foreign_search,
     output_call_id,
 )
-from responses_gateway.request.input.content import Output
-from responses_gateway.request.input.items import Entry
+from responses_gateway.request.input.items import Entry, Output
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.item_ids import TurnKey, turn_of

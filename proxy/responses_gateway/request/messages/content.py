@@ -36,7 +36,7 @@ class Block(NamedTuple):
 
 def blocks(content: object, path: str) -> list[Block]:
     """Return the blocks of a content, of which a string is one; texts that are empty are left out. A content that is null
-    or missing is empty, and so is a block or a text that is null (as in `request/input/content.py`)."""
+    or missing is empty, and so is a block or a text that is null (as in `request/input/items.py`)."""
     if isinstance(content, str):
         return [Block(path, "text", {"type": "text", "text": content})] if content else []
     if content is None:

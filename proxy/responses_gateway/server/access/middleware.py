@@ -1,36 +1,74 @@
-"""Middleware: what each request goes through; CORS, API keys and rate limits only where the settings require them."""
+"""What each request goes through: its exchange, errors as answers (a JSON body in OpenAI's format with a request id; stack
+traces are only logged), one log line and one count whatever its outcome; CORS, API keys and rate limits only where the
+settings require them. A response and its request share a line."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
+from pydantic import ValidationError
 
 from responses_gateway.server.access import cors
-from responses_gateway.server.access.access_log import AccessLog
 from responses_gateway.server.access.api_keys import InForce, Needs, allowed_models, needs_of
 from responses_gateway.server.access.clients import LIMITS, RESERVATION, Clients
-from responses_gateway.server.access.errors import answer_for, error_response, protocol_of
 from responses_gateway.server.access.identities import IDENTITIES
-from responses_gateway.server.http.bodies import Bodies
-from responses_gateway.server.http.exchange import EXCHANGE, Exchange, request_id_of
+from responses_gateway.server.http.exchange import EXCHANGE, Bodies, Exchange, name_answer, request_id_of, unreadable
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.server.http.forwarded import forwarded_address
-from responses_gateway.settings import Settings
+from responses_gateway.server.protocols.interface import ClientProtocol
+from responses_gateway.server.protocols.responses import RESPONSES
+from responses_gateway.server.protocols.standard import PROTOCOLS
+from responses_gateway.settings import Settings, suggestion
 from responses_gateway.settings.access import has_limits
 from responses_gateway.settings.keys import given_key
+from responses_gateway.state import EventsUnavailable, StoreUnavailable
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.instruments import ACCESS_REFUSALS
-from responses_gateway.telemetry.logs import CLIENT_LEFT
+from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, LATENCY_BUCKETS, Counter, Histogram
+from responses_gateway.telemetry.logs import CLIENT_LEFT, is_refusal
 from responses_gateway.telemetry.metrics import Metrics
-from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.errors import ApiError, invalid_request, server_error
 from responses_gateway.wire.hosts.addresses import Networks
+from responses_gateway.wire.validation import problem
 
 # Tells of soft limits that are exceeded.
 _WARNING_HEADER = "x-responses-gateway-quota-warning"
+HTTP_REQUESTS = Counter(
+    "http_requests_total",
+    "HTTP requests of all kinds, by pattern of the path (`/v1/{path}`: relayed to a backend).",
+    ("method", "route", "status"),
+)
+HTTP_DURATION = Histogram(
+    "http_request_duration_seconds",
+    "From the head of an HTTP request to the end of its answer, for all kinds of requests.",
+    LATENCY_BUCKETS,
+    ("route",),
+)
+# Paths that monitoring requests all the time, and the window, which asks for a dozen files and then for ever: logged at level
+# `debug`; those of the window unless they are refused.
+_PROBES = frozenset({"/health", "/ready", "/metrics"})
+_WINDOW = "/ui"
+# All others, which clients may invent, are counted as one.
+_METHODS = frozenset({*hdrs.METH_ALL} - {hdrs.METH_ANY})
+_LONGEST_PATH = 200
+# The code of the error that an answer tells, for the log.
+ERROR_CODE: web.ResponseKey[str] = web.ResponseKey("error_code", str)
+_NO_EVENTS = (
+    "The log of running responses cannot be reached: they run, but cannot be followed, and none can begin in the background. "
+    "GET /v1/responses/{id} without 'stream' tells how one stands. Please try again."
+)
+# Those of which a client says something, where it speaks one.
+_OTHERS = [protocol for protocol in PROTOCOLS.values() if protocol is not RESPONSES]
+# The first part of the paths that clients ask for if their base URL lacks `/v1`.
+UNVERSIONED = frozenset({"responses", "conversations", "models", "chat", "completions", "embeddings"})
 
 
 def exchanges(
@@ -173,3 +211,174 @@ async def _add_limit_headers(request: web.Request, response: web.StreamResponse)
         response.headers.update(protocol_of(request).limit_headers(limits.counts()))
         if limits.warning:
             response.headers[_WARNING_HEADER] = limits.warning
+
+
+class AccessLog:
+    """Counts each request, and logs a line for it if `logs_lines`, unless the line of a response tells of it."""
+
+    def __init__(self, metrics: Metrics, *, logs_lines: bool) -> None:
+        self._metrics = metrics
+        self._logs_lines = logs_lines
+        self._logger = logs.logger()
+        # Method, route, status and seconds of those that are not counted yet.
+        self._ended: list[tuple[str, str, int, float]] = []
+        metrics.samplers.append(self._count)
+
+    def _count(self) -> None:
+        metrics = self._metrics
+        for method, route, status, _ in self._ended:
+            metrics.counted[HTTP_REQUESTS, (method, route, str(status))] += 1
+        metrics.observe_each(HTTP_DURATION, [(route, seconds) for _, route, _, seconds in self._ended])
+        self._ended.clear()
+
+    def ended(
+        self, request: web.Request, response: web.StreamResponse | None, exchange: Exchange, status: int, seconds: float
+    ) -> None:
+        """Note a request that took so long and ended with a status; there is no response if its client has left."""
+        route = _route_of(request)
+        self._ended.append((request.method if request.method in _METHODS else "other", route, status, seconds))
+        level = _level(route, status)
+        shown = self._logs_lines and self._logger.isEnabledFor(level)
+        fields = _fields(request, response, exchange, status) if shown else {"status": status}
+        if exchange.report is not None:
+            exchange.report(fields)
+        elif shown:
+            _log(level, exchange, fields, seconds)
+
+
+def _level(route: str, status: int) -> int:
+    if route in _PROBES:
+        return logging.DEBUG
+    if is_refusal(status):
+        return logging.WARNING
+    return logging.DEBUG if route.startswith(_WINDOW) else logging.INFO
+
+
+def _log(level: int, exchange: Exchange, fields: dict[str, Any], seconds: float) -> None:
+    line = {"request_id": exchange.request_id, **fields, "key": exchange.client, "seconds": round(seconds * 1000) / 1000}
+    logs.routine(level, "request", logs.present(line))
+
+
+def _fields(request: web.Request, response: web.StreamResponse | None, exchange: Exchange, status: int) -> dict[str, Any]:
+    """Return what the line of a request says of the HTTP exchange."""
+    line = {
+        "method": request.method[:20],
+        "path": request.path[:_LONGEST_PATH],  # without the query, which may have a key
+        "status": status,
+        "client": exchange.address or request.remote or None,
+        "code": response.get(ERROR_CODE) if response is not None and status >= 400 else None,
+        "bytes_in": request.content_length,
+        "bytes_out": exchange.bytes_out if exchange.bytes_out is not None else _size(response),
+    }
+    return logs.present(line)
+
+
+def _route_of(request: web.Request) -> str:
+    """Return the pattern of the path, of which there are few; `none` for a path that does not exist."""
+    resource = request.match_info.route.resource
+    return "none" if resource is None else resource.canonical
+
+
+def _size(response: web.StreamResponse | None) -> int | None:
+    """Return the size of an answer's body; None if that is not known."""
+    if response is None:
+        return None
+    size = response.content_length
+    return int(response.body_length if size is None else size)
+
+
+def invalid_field(error: ValidationError, known: Iterable[str]) -> ApiError:
+    """Return 400 with what is wrong, and with which field; `known` are the fields that there are. Values are not repeated,
+    since one may be a key."""
+    detail = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(map(str, detail["loc"]))
+    message = problem(detail["type"], detail.get("ctx", {}), detail["msg"])
+    if detail["type"] == "extra_forbidden":
+        message = f"there is no such field{suggestion(field, known)}"
+    return invalid_request(f"'{field}': {message}.", field, "invalid_value")
+
+
+def answer_for(request: web.Request, error: Exception, count_defect: Callable[[], None]) -> web.Response:
+    """Return the answer for an exception of a handler; `count_defect` is called for one that should not be."""
+    match error:
+        case ApiError():
+            response = error_response(error, request)
+            if request.content.exception() is not None:  # the rest of the body may still come: the connection is not reused
+                response.force_close()
+            return response
+        case StoreUnavailable():
+            logs.logger().error("the store fails", extra=logs.fields(request_id=request[EXCHANGE].request_id, error=str(error)))
+            message = _NO_EVENTS if isinstance(error, EventsUnavailable) else error.for_clients
+            return error_response(server_error(message, 503), request)
+        case web.HTTPNotFound():
+            message = f"There is no {request.path} here.{_base_url_hint(request.path)}"
+            return error_response(ApiError(404, message, code="not_found"), request)
+        case web.HTTPMethodNotAllowed():
+            message = f"{request.method} is not possible on {request.path}."
+            response = error_response(ApiError(405, message, code="method_not_allowed"), request)
+            response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
+            return response
+        case web.HTTPException():
+            return error_response(ApiError(error.status, error.reason), request)
+        case ConnectionError():
+            return error_response(ApiError(499, "The client closed the connection."), request)  # the client does not read this
+        case web.RequestPayloadError() | UnicodeDecodeError():
+            return error_response(unreadable(), request)
+    count_defect()
+    logs.logger().error("defect", exc_info=error, extra=logs.fields(request_id=request[EXCHANGE].request_id, path=request.path))
+    return error_response(server_error("The gateway failed. This is a defect: please report it.", 500), request)
+
+
+def _base_url_hint(path: str) -> str:
+    """Return a hint for clients whose base URL lacks `/v1`, or has it twice, and for operators; else an empty text."""
+    if re.match(r"/admin(/|$)", path):
+        return (
+            " The paths of operators exist if the gateway has an `admin_key`, and are listed in the API reference of the docs."
+        )
+    if re.match(r"/v1/v1/messages(/|$)", path):
+        return " The base URL of this API ends without /v1."
+    if re.match(r"/v1/v1(/|$)", path):
+        return " The base URL has /v1 twice: it should end in /v1 once."
+    if path.strip("/").partition("/")[0] in UNVERSIONED:
+        return " The base URL should end in /v1."
+    return ""
+
+
+def protocol_of(request: web.Request) -> ClientProtocol:
+    """Return the protocol that a client speaks: by its path, or by the header that names a version of it."""
+    path = request.path
+    for protocol in _OTHERS:
+        if path.startswith(protocol.path) or protocol.version_header in request.headers:
+            return protocol
+    return RESPONSES
+
+
+def error_response(error: ApiError, request: web.Request) -> web.Response:
+    """Return the error as an HTTP answer, in the words of the protocol that the client speaks."""
+    headers = {}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(math.ceil(error.retry_after))
+    if error.final:
+        headers["X-Should-Retry"] = "false"
+    status, body = protocol_of(request).error(error, request[EXCHANGE].request_id)
+    response = web.Response(status=status, text=json.dumps(body), content_type="application/json", headers=headers)
+    response[ERROR_CODE] = error.code or error.type
+    return response
+
+
+def complete_head(ending: asyncio.Event) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """Return the signal handler that completes the head of every answer. A process that is about to end closes each
+    connection after its answer, so that the client opens the next one to another process."""
+
+    async def complete(request: web.Request, response: web.StreamResponse) -> None:
+        request_id = request[EXCHANGE].request_id
+        headers = response.headers
+        name_answer(headers, request_id)
+        id_header = protocol_of(request).id_header
+        if id_header is not None:
+            headers[id_header] = request_id
+        if ending.is_set() and response.status != 101:
+            response.force_close()
+            headers["Connection"] = "close"
+
+    return complete

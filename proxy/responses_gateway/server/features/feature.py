@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from responses_gateway.backend.pool_options import Share
 from responses_gateway.server.generation.additions import Announce, Conclude, Note, Postpone, Step
 from responses_gateway.server.generation.background.runner import Background
-from responses_gateway.server.generation.preparation.opened import HostedToolbox
+from responses_gateway.server.generation.preparation.ground import HostedToolbox
 from responses_gateway.server.generation.request_log.reports import Reader
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.routes import Route

@@ -17,16 +17,16 @@ from responses_gateway.conformance.checker import frames
 from responses_gateway.request import ChatRequest, translate
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart, ParserChoice
-from responses_gateway.server.generation.preparation.answer_options import stream_options, with_call_rules
 from responses_gateway.server.generation.preparation.codex_sessions import REVIEW_MODEL
 from responses_gateway.server.generation.preparation.live_settings import InForce, translation_policy
+from responses_gateway.server.generation.preparation.prepare import stream_options, with_call_rules
 from responses_gateway.server.protocols.interface import ClientProtocol, Reading, ReadingScope
 from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.server.protocols.standard import PROTOCOLS
 from responses_gateway.server.recording.recorder import FORMAT, error_fields
 from responses_gateway.settings import Settings
 from responses_gateway.stream.options import StreamOptions, recognise
-from responses_gateway.stream.outcomes.early_ends import EarlyEnds
+from responses_gateway.stream.outcomes import EarlyEnds
 from responses_gateway.stream.reading.leading_thought import MarkupOf
 from responses_gateway.stream.tape import METHODS, Call, Tape
 from responses_gateway.stream.translator import Translator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -16,9 +16,7 @@ from responses_gateway.request import Loss
 from responses_gateway.request.who_asks import NOBODY, Asker
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.additions import Additions
-from responses_gateway.server.generation.answer_losses import answer_losses
-from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
-from responses_gateway.server.generation.generation import Generation, shutting_down
+from responses_gateway.server.generation.generation import ClientTimer, Generation, NullSink, Sink, shutting_down
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
@@ -45,6 +43,7 @@ from responses_gateway.state import Store
 from responses_gateway.stream.tape import Call
 from responses_gateway.stream.text_loops import TextLoopWatch
 from responses_gateway.stream.translator import Translator
+from responses_gateway.stream.validity.call_rules import REPAIRS
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.telemetry.span_attributes import Attributes, response_attributes
 from responses_gateway.telemetry.tracing import Trace
@@ -56,6 +55,10 @@ _NO_NAMES = frozenset({"previous_response_id", "prompt_cache_key"})
 # Called for a client that does not take what is there for it.
 DropClient = Callable[[], None]
 _T = TypeVar("_T")
+_NO_LOGPROBS = Loss("parameter", "include", "ignored", "the backend sent no log probabilities")
+_NO_CALL = Loss("parameter", "tool_choice", "ignored", "the backend let the model answer without the call that it was to make")
+# Items of an answer that are no calls.
+_SAID = frozenset({"message", "reasoning", "compaction"})
 
 
 @dataclass(eq=False, slots=True)
@@ -490,3 +493,37 @@ def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Transla
         parsers.learn(prepared.call.body, prepared.start, markup.evidence, completed=completed)
     if completed and len(translator.lifecycle.turns) == 1 and "tools" in prepared.call.body:
         parsers.learn_calls(prepared.call.body, prepared.start, translator.response.output)
+
+
+class _Item(msgspec.Struct):
+    type: str
+
+
+def answer_losses(prepared: PreparedRequest, translator: Translator) -> list[Loss]:
+    """Return what an answer that has ended did not honour."""
+    losses: list[Loss] = []
+    if prepared.options.logprobs and _lacks_logprobs(translator.response.output):
+        losses.append(_NO_LOGPROBS)
+    if "tool_choice" in prepared.call.body and _lacks_call(prepared, translator):
+        losses.append(_NO_CALL)
+    repairs = sorted(REPAIRS & translator.lifecycle.repairs.keys())
+    if repairs:
+        repaired = Loss("item", "function_call", "adapted", f"the arguments of a call were repaired: {', '.join(repairs)}")
+        losses += prepared.call.words([repaired])
+    return losses
+
+
+def _lacks_logprobs(output: Sequence[str]) -> bool:
+    """Tell whether there are texts, and no log probabilities; `output` is the JSON of the items."""
+    texts = [item for item in output if '"type":"output_text"' in item and '"text":""' not in item]
+    return bool(texts) and not any('"logprobs":[{' in item for item in texts)
+
+
+def _lacks_call(prepared: PreparedRequest, translator: Translator) -> bool:
+    """Tell whether a call was forced, and the model has ended its answer without any. Servers ignore what they cannot enforce:
+    llama.cpp does with a template that has no place for tools."""
+    choice = prepared.call.body["tool_choice"]
+    forced = isinstance(choice, dict) or choice == "required"
+    if not forced or translator.status != "completed" or prepared.options.discarded:
+        return False
+    return all(msgspec.json.decode(item, type=_Item).type in _SAID for item in translator.response.output)

@@ -25,7 +25,7 @@ from responses_gateway.server.protocols.interface import (
     Reading,
     ReadingScope,
 )
-from responses_gateway.stream.writer.message import MessageOptions
+from responses_gateway.stream.writer.messages import MessageOptions
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.messages import MessagesRequest, error_body, error_of, parse_continued_messages, parse_messages
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from responses_gateway.backend.member import Member, described
 from responses_gateway.backend.pool import Pool
-from responses_gateway.server.access.errors import invalid_field
+from responses_gateway.server.access.middleware import invalid_field
 from responses_gateway.server.http.exchange import read_json_body
 from responses_gateway.server.setup.backend_specs import name_of, spec_of
 from responses_gateway.settings import BackendDetails, Settings, check_backend_name

@@ -19,8 +19,7 @@ from responses_gateway.server.http.exchange import in_thread, read_json_body
 from responses_gateway.server.protocols.interface import Reading
 from responses_gateway.server.protocols.messages import MESSAGES, READER
 from responses_gateway.server.protocols.responses import RESPONSES
-from responses_gateway.server.resources.answers import loss_header
-from responses_gateway.server.resources.readings import Readings, caller_of
+from responses_gateway.server.resources.answers import Readings, caller_of, loss_header
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.messages import parse_messages
 from responses_gateway.wire.requests import ResponsesRequest, parse_request

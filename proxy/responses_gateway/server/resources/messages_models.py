@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from responses_gateway.server.access.api_keys import Needs, needs
-from responses_gateway.server.access.errors import protocol_of
+from responses_gateway.server.access.middleware import protocol_of
 from responses_gateway.server.http.exchange import read_limit
 from responses_gateway.server.protocols.messages import MESSAGES
 from responses_gateway.server.resources.models import Models, Refused

@@ -32,8 +32,7 @@ from responses_gateway.server.generation.request_log.metrics import BACKEND_ERRO
 from responses_gateway.server.generation.request_log.reports import RequestReports
 from responses_gateway.server.generation.request_log.request_log import account_of, client_name
 from responses_gateway.server.generation.request_log.usage import UNKNOWN
-from responses_gateway.server.http.bodies import too_large
-from responses_gateway.server.http.exchange import EXCHANGE, read_body
+from responses_gateway.server.http.exchange import EXCHANGE, read_body, too_large
 from responses_gateway.server.http.loop_detection import LoopDetection
 from responses_gateway.server.quotas.quota import Reservation
 from responses_gateway.settings import Settings

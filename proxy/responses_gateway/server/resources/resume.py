@@ -9,11 +9,11 @@ from contextlib import suppress
 from aiohttp import web
 
 from responses_gateway.server.generation.background.response import BackgroundResponse
-from responses_gateway.server.generation.preparation.answer_options import reasoning_event
+from responses_gateway.server.generation.preparation.prepare import reasoning_event
 from responses_gateway.server.http.event_stream import EventStream
 from responses_gateway.settings import Settings
 from responses_gateway.state import EventRow, Store, StoreUnavailable
-from responses_gateway.stream.stored.replay import replay
+from responses_gateway.stream.stored import replay
 from responses_gateway.wire.sse import COMMENT, DONE
 
 # How often the log of a response that runs in another process is read, in seconds.

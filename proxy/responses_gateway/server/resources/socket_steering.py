@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from responses_gateway.server.generation.responses import Creation
-from responses_gateway.server.http.bodies import Bodies, Body
 from responses_gateway.server.http.event_stream import WebSocketSender
+from responses_gateway.server.http.exchange import Bodies, Body
 from responses_gateway.server.resources.socket_messages import Message, event_of
 from responses_gateway.server.steering.given_input import message_of
 from responses_gateway.server.steering.required_input import required_input

@@ -11,13 +11,13 @@ from aiohttp import web
 from responses_gateway.server.access.api_keys import tenant_of
 from responses_gateway.server.generation.background.response import end_lost
 from responses_gateway.server.generation.background.runner import SILENCE, Background
-from responses_gateway.server.generation.preparation.answer_options import reasoning_event
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
+from responses_gateway.server.generation.preparation.prepare import reasoning_event
 from responses_gateway.server.resources.pagination import ENCRYPTED_REASONING, page_response, read_include, read_page
 from responses_gateway.server.resources.resume import Follower
 from responses_gateway.state import HistorySpan, Store, Stored
-from responses_gateway.stream.stored.replay import replay
+from responses_gateway.stream.stored import replay
 from responses_gateway.telemetry.tracing import Tracing
 from responses_gateway.wire.errors import ApiError, invalid_request
 

@@ -16,11 +16,9 @@ from responses_gateway.server.access.api_keys import Needs, needs
 from responses_gateway.server.access.cors import check_socket
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.responses import Responses
-from responses_gateway.server.http.bodies import Bodies
 from responses_gateway.server.http.event_stream import WebSocketSender
-from responses_gateway.server.http.exchange import in_thread
-from responses_gateway.server.resources.socket_lane import Lane, WaitingMessage
-from responses_gateway.server.resources.socket_lanes import Lanes
+from responses_gateway.server.http.exchange import Bodies, in_thread
+from responses_gateway.server.resources.socket_lanes import Lane, Lanes, WaitingMessage
 from responses_gateway.server.resources.socket_messages import (
     error_frame,
     event_of,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
-from responses_gateway.server.access.errors import UNVERSIONED
+from responses_gateway.server.access.middleware import UNVERSIONED
 from responses_gateway.server.generation.request_log.facts import NO_GAPS, Account, RequestFacts, StreamTimes
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
 from responses_gateway.server.generation.request_log.request_log import client_name

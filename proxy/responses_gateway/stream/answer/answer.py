@@ -11,12 +11,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from responses_gateway.stream.answer.fast_path import FastPath
-from responses_gateway.stream.continuation.catch_up import Diverged
-from responses_gateway.stream.continuation.join import Join
+from responses_gateway.stream.continuation.join import Diverged, Join
 from responses_gateway.stream.continuation.ledger import PartialAnswer, TokenLedger
-from responses_gateway.stream.lifecycle.ending import is_no_answer
 from responses_gateway.stream.lifecycle.machine import Lifecycle
-from responses_gateway.stream.lifecycle.needs import BrokenOff
+from responses_gateway.stream.lifecycle.needs import BrokenOff, is_no_answer
 from responses_gateway.stream.lifecycle.turn import Turn
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.reading.citations import CitationReader

@@ -18,7 +18,7 @@ from responses_gateway.stream.items.text_items import TextItem
 from responses_gateway.stream.lifecycle.machine import Lifecycle, State
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import IsPlain, Markup
-from responses_gateway.stream.sampling.recorder import SampledCall, SampledLogprob
+from responses_gateway.stream.sampling import SampledCall, SampledLogprob
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.stream.tokens.meter import Kind
 from responses_gateway.wire.chat import Chunk, MalformedChunk, decode_chunk

@@ -18,12 +18,11 @@ import msgspec
 from responses_gateway.stream.items.calls import CALL_ID_PREFIX, CallItem, HeldCallItem, OpenCall, new_item
 from responses_gateway.stream.items.hosted import CallOutcome, HostedItem, HostedOptions, hosted_id_prefix, new_hosted_item
 from responses_gateway.stream.items.text_items import TextItem
-from responses_gateway.stream.lifecycle.pending import PendingDeltas
+from responses_gateway.stream.lifecycle.pending import PendingDeltas, WhiteSpace
 from responses_gateway.stream.lifecycle.turn import CallLimits, Turn
-from responses_gateway.stream.lifecycle.white_space import WhiteSpace
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.reading.citations import LONGEST_SENTENCE, CitationReader, sentence_start
-from responses_gateway.stream.tokens.missing import said_more
+from responses_gateway.stream.tokens.counter import said_more
 from responses_gateway.stream.writer.interface import EventWriter, ItemStatus, TextKind
 from responses_gateway.wire.deltas import (
     Citation,

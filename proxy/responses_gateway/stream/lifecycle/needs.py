@@ -1,4 +1,4 @@
-"""What a stream needs next from whoever feeds it.
+"""What a stream needs next from whoever feeds it, and how a turn of the model has ended.
 
 A call may wait for a verdict: does its input match the grammar of the tool?
 
@@ -19,16 +19,23 @@ only if the grammar accepts it, and never corrected. Else, and without a verdict
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+from responses_gateway.parsers import marked_call
 from responses_gateway.stream.items.calls import CustomCallItem, as_shown
 from responses_gateway.stream.lifecycle.machine import Lifecycle, Stop
+from responses_gateway.stream.options import StreamOptions
+from responses_gateway.stream.outcomes import TurnEnd
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.tools import Grammar, ToolTable, ToolTarget, target_of
 
 # Why an answer broke off, as the stream shows it: its body ended, the engine behind the server died, the server aborted it.
 BrokenOff: TypeAlias = Literal["eof", "engine", "abort"]
+# Repairs of markup that began like a call, and of which no call came.
+_UNREAD = frozenset({"cut_markup", "malformed_markup", "nameless_call_as_text", "arguments_of_no_call"})
+_TEXTS = frozenset({"reasoning", "message"})
 
 
 class CallToRun(NamedTuple):
@@ -111,3 +118,56 @@ def calls_to_run(lifecycle: Lifecycle, tools: ToolTable) -> RunCalls:
         if target is not None and target.hosted and not target.needs_approval:
             hosted.append(CallToRun(name, target, as_shown(arguments), extra))
     return RunCalls(hosted)
+
+
+def turn_end(lifecycle: Lifecycle, repairs: Mapping[str, int], options: StreamOptions) -> TurnEnd:
+    """Return how the present turn has ended. `repairs` are those of its last answer."""
+    turn = lifecycle.turn
+    calls = turn.calls - turn.broken_calls
+    text = ""
+    thought = ""
+    if not calls:  # else it does not matter
+        items = [json.loads(item) for item in lifecycle.writer.done[turn.first_item :]]
+        thought = _text_of(item for item in items if item["type"] == "reasoning")
+        text = "" if turn.thought_repeated else _text_of(item for item in items if item["type"] == "message")
+    return TurnEnd(
+        turn.finish_reason,
+        turn.says_call,
+        calls,
+        turn.broken_calls,
+        not _UNREAD.isdisjoint(repairs),
+        text,
+        thought,
+        options.tools.keys(),
+        tool_ran(lifecycle, options),
+        turn.stop_string is not None,
+    )
+
+
+def _text_of(items: Iterable[Mapping[str, Any]]) -> str:
+    """Return the texts of items, each on lines of its own."""
+    parts = [part for item in items for part in item.get("content") or ()]
+    return "\n\n".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+
+
+def tool_ran(lifecycle: Lifecycle, options: StreamOptions) -> bool:
+    """Tell whether the model is in the middle of its work, because it has got the output of a tool."""
+    judged = options.early_ends
+    return (judged is not None and judged.tool_ran) or any(turn.hosted_calls for turn in lifecycle.turns)
+
+
+def may_call_again(lifecycle: Lifecycle, options: StreamOptions) -> bool:
+    """Tell whether the model could make a call if it went on, and none of this turn was written: its client has that."""
+    turn = lifecycle.turn
+    if options.allowed == frozenset() or lifecycle.out_of_calls or not turn.may_call:
+        return False
+    return all(json.loads(item)["type"] in _TEXTS for item in lifecycle.writer.done[turn.first_item :])
+
+
+def is_no_answer(lifecycle: Lifecycle, options: StreamOptions) -> bool:
+    """Tell whether the open thought, which is all that the model has said, cannot be an answer, because the model is in the
+    middle of its work: then it goes on from there."""
+    judged = options.early_ends
+    if judged is None or judged.continued == "off" or lifecycle.item is None:
+        return False
+    return tool_ran(lifecycle, options) or marked_call(lifecycle.item.text, options.tools.keys()) == "whole"

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import msgspec
 
-from responses_gateway.stream.items.reasoning_details import ReasoningDetails
+from responses_gateway.stream.items.text_items import ReasoningDetails
 from responses_gateway.stream.options import StreamOptions
-from responses_gateway.stream.outcomes.outcome import TurnOutcome
+from responses_gateway.stream.outcomes import TurnOutcome
 from responses_gateway.stream.writer.interface import Phase
 from responses_gateway.wire.deltas import FinishReason, ToolCall, Usage
 from responses_gateway.wire.hosted import ImageUsage

@@ -19,8 +19,7 @@ from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.settings.agent_turns import AgentTurnSettings
 from responses_gateway.stream.lifecycle.turn import Turn
-from responses_gateway.stream.outcomes.early_ends import MOST_IN_A_TURN, EarlyEnds
-from responses_gateway.stream.outcomes.outcome import EARLY
+from responses_gateway.stream.outcomes import EARLY, MOST_IN_A_TURN, EarlyEnds
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.instruments import Counter
 from responses_gateway.telemetry.metrics import Metrics

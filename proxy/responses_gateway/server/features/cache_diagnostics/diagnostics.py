@@ -25,7 +25,7 @@ from responses_gateway.server.generation.preparation.prepared_request import Pre
 from responses_gateway.settings import Settings
 from responses_gateway.state import Store, StoreUnavailable
 from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable
-from responses_gateway.stream.writer.response import AtEnd
+from responses_gateway.stream.writer.responses import AtEnd
 from responses_gateway.wire.deltas import Usage
 
 Reason = Literal[

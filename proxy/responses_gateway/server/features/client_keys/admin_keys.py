@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 from pydantic import ValidationError
 
-from responses_gateway.server.access.errors import invalid_field
+from responses_gateway.server.access.middleware import invalid_field
 from responses_gateway.server.features.client_keys.stored_keys import StoredKeys
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.http.exchange import read_json_body

@@ -18,7 +18,7 @@ from responses_gateway.hosted.mcp.servers import McpServers, McpTool
 from responses_gateway.hosted.search.web import SearchOptions, Web, search_options
 from responses_gateway.hosted.search.web_search import WebSearch
 from responses_gateway.hosted.tool_runner import SourceNumbers
-from responses_gateway.request.input.content import SandboxFiles
+from responses_gateway.request.input.items import SandboxFiles
 from responses_gateway.request.tools.file_search import read_file_search
 from responses_gateway.request.tools.hosted_tools import WEB_TOOLS, OfferedTool, check_web_search, read_image_generation
 from responses_gateway.request.tools.mcp import McpAccess, read_mcp_tools

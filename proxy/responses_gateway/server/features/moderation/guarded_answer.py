@@ -11,8 +11,7 @@ from responses_gateway.server.features.moderation.guard import Guard
 from responses_gateway.server.features.moderation.held_answer import MOST_HELD, HeldAnswer, HeldEnd
 from responses_gateway.server.features.moderation.moderation import Moderation
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
-from responses_gateway.server.generation.upstream.answer_filter import AnswerSource, Receive
-from responses_gateway.server.generation.upstream.chat_call import ChatCall
+from responses_gateway.server.generation.upstream.chat_call import AnswerSource, ChatCall, Receive
 from responses_gateway.settings import Settings
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.tools import ToolTable

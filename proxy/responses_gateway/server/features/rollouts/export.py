@@ -13,10 +13,9 @@ from aiohttp import web
 from responses_gateway.request.rollouts.names import rollout_name, unknown_rollout
 from responses_gateway.server.access.api_keys import tenant_of
 from responses_gateway.server.features.rollouts.chains import Chain, chain_of, pieces_of
-from responses_gateway.server.http.bodies import too_large
-from responses_gateway.server.http.exchange import read_json_body, read_limit
+from responses_gateway.server.http.exchange import read_json_body, read_limit, too_large
 from responses_gateway.state.token_trees import KeptCall, Page, TokenTreeTable, Tree
-from responses_gateway.stream.sampling.recorder import WITHOUT_TOKENS
+from responses_gateway.stream.sampling import WITHOUT_TOKENS
 from responses_gateway.wire.errors import ApiError, invalid_request
 
 # Calls in one answer.

@@ -26,7 +26,7 @@ from responses_gateway.settings import Settings
 from responses_gateway.state import Database, Sqlite
 from responses_gateway.state.token_trees import TokenTreeTable, TreeFull
 from responses_gateway.state.usage import DAY
-from responses_gateway.stream.sampling.recorder import CallRecorder
+from responses_gateway.stream.sampling import CallRecorder
 from responses_gateway.wire.requests import TOKEN_IDS
 
 # What is kept without a store, in bytes: the tokens of about a hundred long tasks of agents, while memory that is lost to them

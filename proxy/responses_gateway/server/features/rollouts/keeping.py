@@ -18,7 +18,7 @@ from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.token_trees import CallRecord, CallTokens, Parentage, TokenTreeTable
-from responses_gateway.stream.sampling.recorder import CallRecorder, SampledTokens
+from responses_gateway.stream.sampling import CallRecorder, SampledTokens
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.added_fields import AddedField

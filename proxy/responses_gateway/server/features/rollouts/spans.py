@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from responses_gateway.parsers import item_markers
-from responses_gateway.stream.sampling.recorder import SampledCall, SampledTokens
+from responses_gateway.stream.sampling import SampledCall, SampledTokens
 
 Kind: TypeAlias = Literal["reasoning", "message", "call"]
 _KINDS: Mapping[str, Kind] = {"reasoning": "reasoning", "message": "message"}

@@ -15,7 +15,7 @@ from responses_gateway.request.rollouts.token_prompt import ENDS, Earlier, Misfi
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.token_trees import Parentage, TokenTreeTable
-from responses_gateway.stream.sampling.recorder import CallRecorder
+from responses_gateway.stream.sampling import CallRecorder
 
 
 class TreeName(NamedTuple):

@@ -24,14 +24,14 @@ from responses_gateway.request.safeguards import (
     results_of,
     unavailable,
 )
-from responses_gateway.server.generation.client_timer import NullSink
+from responses_gateway.server.generation.generation import NullSink
 from responses_gateway.server.generation.preparation.context import Caller, caller_within
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
-from responses_gateway.stream.writer.message import MessageOptions, MessageStream, Safeguards
+from responses_gateway.stream.writer.messages import MessageOptions, MessageStream, Safeguards
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import Counter, Histogram
 from responses_gateway.wire.deltas import Usage

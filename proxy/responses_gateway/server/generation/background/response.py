@@ -16,7 +16,7 @@ from responses_gateway.server.generation.request_log.request_log import settle
 from responses_gateway.server.generation.responses import Creation
 from responses_gateway.state import Abandoned, AbandonedEnd, EventRow, NewEvents, ResponseRecord, Running, StoreUnavailable
 from responses_gateway.state.running import RunningTable
-from responses_gateway.stream.stored.abandoned import fail_stream, with_status
+from responses_gateway.stream.stored import fail_stream, with_status
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.sse import DONE
 

@@ -26,7 +26,7 @@ from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import save, started_record
 from responses_gateway.server.generation.request_log.metrics import CONTINUATIONS
 from responses_gateway.server.generation.responses import Creation, Responses
-from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
+from responses_gateway.server.generation.upstream.continuation import CannotContinue
 from responses_gateway.state import Orphan, ResponseRecord, Running, Store, StoreUnavailable
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.generation.preparation.kept_response import UnreadableResponse, read_journal, read_kept
 from responses_gateway.server.generation.responses import Creation, Responses
-from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
+from responses_gateway.server.generation.upstream.continuation import CannotContinue
 from responses_gateway.state import EventsUnavailable, Orphan, StoreUnavailable
 from responses_gateway.state.running import RunningTable
 from responses_gateway.stream.tape import Call, Unplayable

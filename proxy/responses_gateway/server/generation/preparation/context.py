@@ -22,7 +22,7 @@ from responses_gateway.state.hosted_calls import recent
 from responses_gateway.state.records import HistoryMemory
 from responses_gateway.state.responses import ResponseTable
 from responses_gateway.stream.translator import Translator
-from responses_gateway.stream.writer.response import ResponseStream
+from responses_gateway.stream.writer.responses import ResponseStream
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.logs import LoggedExchange
 from responses_gateway.wire.errors import ApiError, invalid_request

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from responses_gateway.request.input.call_matching import open_items
-from responses_gateway.request.input.content import reasoning_text
-from responses_gateway.stream.items.reasoning_details import sealed_members
+from responses_gateway.request.input.items import reasoning_text
+from responses_gateway.stream.items.text_items import sealed_members
 from responses_gateway.wire.errors import ApiError, invalid_request
 
 if TYPE_CHECKING:

@@ -1,13 +1,27 @@
-"""The first stage of preparing a request: what it continues, and by which policy it is translated."""
+"""The first two stages of preparing a request: what it continues and by which policy it is translated, and what is opened for
+it, hosted tools and documents.
+
+PDFs are read as their text, because few chat servers read them. Without text a PDF stays the file that it is, for a backend
+that may read it; where clients send a conversation again and again, so that one refusal would end it, the model is told that
+it cannot be read instead (`explains`)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
+
 import msgspec
 
-from responses_gateway.request import Policy
+from responses_gateway.hosted.pdf import PdfReader, PdfText, is_pdf
+from responses_gateway.request import Loss, Policy
+from responses_gateway.request.input.items import SandboxFiles, file_for_code
+from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.request.who_asks import with_session
+from responses_gateway.server.generation.hosted_tools.turns import OpenedTools
 from responses_gateway.server.generation.preparation.context import (
     Context,
+    Item,
     PreviousResponse,
     context_at,
     continue_previous,
@@ -15,7 +29,23 @@ from responses_gateway.server.generation.preparation.context import (
 )
 from responses_gateway.server.generation.preparation.prepared_request import RequestScope
 from responses_gateway.state import Store
+from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.hosted import SentFile, sent_file
 from responses_gateway.wire.requests import ResponsesRequest
+
+# Files -> what takes their place.
+DocumentTexts = Mapping[SentFile, str]
+
+_READ = Loss("content", "input_file", "adapted", "a PDF: its text, without its pictures")
+_UNREAD = Loss("content", "input_file", "ignored", "a PDF that cannot be read, of which the model is told")
+_REASONS = {
+    "encrypted": "it is encrypted",
+    "no_text": "it has no text, only pictures of its pages",
+    "unreadable": "it is damaged, or takes too much to read",
+    "late": "reading the documents of this request took too long",
+    "missing": "the server of this model reads no PDF",
+    "type": "the server of this model reads no files of its type",
+}
 
 
 class Ground(msgspec.Struct, frozen=True):
@@ -54,3 +84,148 @@ async def find_ground(
         asker = with_session(caller.asker, context.session, "previous_response_id")
         scope = msgspec.structs.replace(scope, caller=msgspec.structs.replace(caller, asker=asker))
     return Ground(context.request, context, policy, scope)
+
+
+class HostedToolbox(Protocol):
+    """The tools that the gateway runs itself."""
+
+    @property
+    def kinds(self) -> list[str]:
+        """The types of tools that are turned on."""
+
+    async def open(
+        self,
+        request: ResponsesRequest,
+        items: Sequence[Item],
+        results: Mapping[str, bytes],
+        tenant: str,
+        *,
+        separate_web_tools: bool,
+    ) -> OpenedTools | None:
+        """Return the tools of a request; None if it declares none that can be run. `items` are its history and its input,
+        `results` the results of earlier hosted calls among them; `separate_web_tools` as in `Policy`. Raise `ApiError` 400."""
+
+
+class Openings(msgspec.Struct, frozen=True, eq=False):
+    """What was opened for one request. `tools`: None where it declares none that the gateway runs."""
+
+    tools: OpenedTools | None
+    documents: ReadDocuments
+
+    @property
+    def offered(self) -> HostedTools:
+        """The tools as they are offered to the model."""
+        return NO_HOSTED_TOOLS if self.tools is None else self.tools.tools
+
+    def losses(self, *, strict: bool) -> Sequence[Loss]:
+        """Return what of the declarations cannot be honoured. `strict`: raise `ApiError` 400 for the first one."""
+        return () if self.tools is None else self.tools.reported_losses(strict=strict)
+
+
+async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reader: PdfReader | None) -> Openings:
+    """Open what the request declares and contains. Of several toolboxes the first one opens that has a declared tool. Raise
+    `ApiError` 400."""
+    request = ground.request
+    context = ground.context
+    policy = ground.policy
+    tenant = ground.scope.caller.tenant
+    tools = None
+    for toolbox in toolboxes if request.tools else ():
+        separate = policy.separate_web_tools
+        tools = await toolbox.open(request, context.items, context.results, tenant, separate_web_tools=separate)
+        if tools is not None:
+            break
+    items_of_request: Sequence[Item] = request.input if isinstance(request.input, list) else ()
+    growing = ground.scope.growing
+    if growing is not None and growing.beginning is not None:  # because what is known has no documents
+        items_of_request = items_of_request[growing.beginning.items :]
+    too_many = len(items_of_request) > policy.max_input_items  # which the translation refuses
+    if pdf_reader is None or too_many or not (items_of_request or context.history):
+        return Openings(tools, NO_DOCUMENTS)
+    items = chain(items_of_request, context.history, context.references.values())
+    # Clients of other protocols send a conversation again and again, which one refused document would end.
+    explains = ground.scope.reading is not None
+    documents = await read_documents(pdf_reader, items, tenant, explains=explains, strict=policy.strict)
+    return Openings(tools, documents)
+
+
+class ReadDocuments(NamedTuple):
+    """`texts` take the place of files; `losses` tell so."""
+
+    texts: DocumentTexts
+    losses: Sequence[Loss]
+
+
+NO_DOCUMENTS = ReadDocuments({}, ())
+
+
+async def read_documents(
+    reader: PdfReader, items: Iterable[Any], tenant: str, *, explains: bool, strict: bool
+) -> ReadDocuments:
+    """Read the PDFs among items, which may be anything. With `explains`, `strict` refuses unreadable ones: `ApiError` 400."""
+    places = _files(items)
+    if not places:
+        return NO_DOCUMENTS
+    pdfs = [sent for sent in places if is_pdf(sent[1])]
+    if not (pdfs or explains):
+        return NO_DOCUMENTS
+    text_by_file = dict(zip(pdfs, await reader.read([data for _, data in pdfs], tenant), strict=True))
+    texts: dict[SentFile, str] = {}
+    losses: dict[Loss, None] = {}
+    for sent, place in places.items():
+        pdf = text_by_file.get(sent, PdfText(reason="type"))
+        if pdf.text:
+            texts[sent] = _shown(sent[0], pdf)
+            losses[_READ] = None
+        elif explains:
+            reason = _REASONS[pdf.reason]
+            if strict:
+                raise invalid_request(f"A document cannot be read: {reason}.", place, "unsupported_value")
+            named = f"The document {sent[0]!r}" if sent[0] else "This document"
+            texts[sent] = f"[{named} cannot be shown here: {reason}. Its text can be read with a program, if one is at hand.]"
+            losses[_UNREAD] = None
+    return ReadDocuments(texts, list(losses))
+
+
+def with_texts(items: Sequence[Any], texts: DocumentTexts, files: SandboxFiles) -> list[Any]:
+    """Return items, which may be anything, with texts in place of documents, of which `files` are given to the code, too."""
+    new_items = []
+    for item in items:
+        changed = {
+            member: [replacement for part in parts for replacement in _as_text(part, texts, files)]
+            for member in (("content", "output") if isinstance(item, dict) else ())
+            if isinstance(parts := item.get(member), list)
+        }
+        new_items.append({**item, **changed} if changed else item)
+    return new_items
+
+
+def _as_text(part: Any, texts: DocumentTexts, files: SandboxFiles) -> list[Any]:
+    sent = sent_file(part)
+    text = None if sent is None else texts.get(sent)
+    if sent is None or text is None:
+        return [part]
+    path = files.get(sent)
+    text_part = {"type": "input_text", "text": text}
+    return [text_part] if path is None else [text_part, file_for_code(path)]
+
+
+def _files(items: Iterable[Any]) -> dict[SentFile, str]:
+    """Return the files in messages and results, with the paths of their parts in an input."""
+    files: dict[SentFile, str] = {}
+    for number, item in enumerate(items):
+        for member in ("content", "output") if type(item) is dict else ():
+            parts = item.get(member)
+            if type(parts) is list:
+                for place, part in enumerate(parts):
+                    is_file = type(part) is dict and part.get("type") == "input_file"
+                    sent = sent_file(part) if is_file else None
+                    if sent is not None:
+                        files[sent] = f"input[{number}].{member}[{place}]"
+    return files
+
+
+def _shown(name: str, pdf: PdfText) -> str:
+    named = f" {name!r}" if name else ""
+    rest = "" if pdf.read >= pdf.pages else f"\n\n[The document goes on: {pdf.read} of its {pdf.pages} pages were read.]"
+    return f"[Text of the document{named}, {pdf.pages} page{'' if pdf.pages == 1 else 's'}]\n\n{pdf.text}{rest}"

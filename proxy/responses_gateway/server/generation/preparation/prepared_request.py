@@ -15,15 +15,14 @@ from responses_gateway.server.generation.preparation.context import Caller, Cont
 from responses_gateway.server.generation.preparation.kept_response import Beginning, Journal, KeptResponse, digest, keep
 from responses_gateway.server.generation.preparation.known_inputs import Growing
 from responses_gateway.server.generation.preparation.live_settings import InForce
-from responses_gateway.server.generation.upstream.answer_filter import AnswerFilter
-from responses_gateway.server.generation.upstream.chat_call import ChatCall
-from responses_gateway.server.generation.upstream.continuation_request import Obstacle
+from responses_gateway.server.generation.upstream.chat_call import AnswerFilter, ChatCall
+from responses_gateway.server.generation.upstream.continuation import Obstacle
 from responses_gateway.server.protocols.interface import Reading
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.state import ResponseRecord
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.tape import Tape
-from responses_gateway.stream.writer.response import AtEnd
+from responses_gateway.stream.writer.responses import AtEnd
 
 
 class RequestScope(msgspec.Struct, frozen=True):

@@ -14,18 +14,15 @@ from responses_gateway.fair_queue import FairQueue
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
 from responses_gateway.request.growing import ChatJson, Grown, TranslatedTurns, encoded, translate_growing
 from responses_gateway.request.tools.hosted_tools import HostedTools
-from responses_gateway.server.generation.preparation.client_keys import ClientKeys
 from responses_gateway.server.generation.preparation.context import Context, Item
-from responses_gateway.server.generation.preparation.documents import ReadDocuments, with_texts
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, removed_reasoning
-from responses_gateway.server.generation.preparation.ground import Ground
-from responses_gateway.server.generation.preparation.kept_response import Journal
+from responses_gateway.server.generation.preparation.ground import Ground, Openings, ReadDocuments, with_texts
+from responses_gateway.server.generation.preparation.kept_response import ClientKeys, Journal
 from responses_gateway.server.generation.preparation.known_inputs import KnownInputs
 from responses_gateway.server.generation.preparation.live_settings import InForce
-from responses_gateway.server.generation.preparation.opened import Openings
 from responses_gateway.server.generation.preparation.prepared_request import NOT_CONTINUABLE, Continuable, RequestScope
 from responses_gateway.server.generation.upstream.chat_call import backend_headers
-from responses_gateway.server.generation.upstream.continuation_request import why_not_continuable
+from responses_gateway.server.generation.upstream.continuation import why_not_continuable
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.state import Store
 from responses_gateway.wire.errors import ApiError

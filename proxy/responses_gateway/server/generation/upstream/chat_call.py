@@ -1,10 +1,11 @@
-"""One chat request on its way to a backend."""
+"""One chat request on its way to a backend, and what may stand between the answers and the translator: an `AnswerFilter`
+decides what passes, and when. An `Upstream` calls it; it reaches the backend by the `AnswerSource` that `begin` gives it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import quote
 from zlib import crc32
 
@@ -20,11 +21,14 @@ from responses_gateway.settings.backend import PLACEHOLDERS
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.tracing import trace_headers
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
+from responses_gateway.wire.errors import ApiError
 
 # Characters of the value of a header.
 _LONGEST = 256
 # What a value may consist of; anything else is percent-encoded.
 _SAFE = "!#$&'()*+,/:;=?@[]^`|~ "
+# Takes what one read brought.
+Receive: TypeAlias = Callable[[bytes], None]
 
 
 class AnswerKeeper(Protocol):
@@ -125,3 +129,50 @@ def filled(templates: Mapping[str, str], values: Mapping[str, str]) -> dict[str,
 def _sendable(value: str) -> str:
     text = quote(value, safe=_SAFE, errors="replace").strip()
     return text if len(text) <= _LONGEST else blake2b(value.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+class AnswerSource(Protocol):
+    """The answer of a backend, as a filter may control it."""
+
+    def hold(self) -> None:
+        """Read no more, because too much is held back."""
+
+    def release(self) -> None:
+        """Read again, unless the client takes no more."""
+
+    def disconnect(self) -> None:
+        """End the connection: the backend stops generating."""
+
+
+class AnswerFilter(Protocol):
+    """The filter of one response, whose turns and backends may be several."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether the filter itself is waited for, and not the backend."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more passes, so that no other backend is asked for the rest."""
+
+    async def admit(self, call: ChatCall) -> bytes | None:
+        """Let a request be sent; return what takes the place of the answer where it may not be. Raise `ApiError`."""
+
+    def begin(self, source: AnswerSource, pass_on: Receive | None) -> None:
+        """Take an answer that begins; `pass_on` gets what passes, if it is read as a stream."""
+
+    def feed(self, data: bytes) -> None:
+        """Take what one read brought."""
+
+    async def end(self, completion: bytes | None, broken: ApiError | None) -> bytes | None:
+        """Wait until all of the answer was decided on that was read to its end, or `broken`. `completion` is the body of an
+        answer that was no stream; return it, or what takes its place. Raise `ApiError` for an answer that broke off."""
+
+    def stop(self) -> None:
+        """Decide on nothing more of this answer."""
+
+    def forget(self) -> None:
+        """Leave the answer: another one may begin."""
+
+    def close(self) -> None:
+        """End for good, and let go of what refers to this."""

@@ -17,10 +17,8 @@ from responses_gateway.backend.transport.client import ChatStream
 from responses_gateway.backend.transport.optional_fields import REFUSALS
 from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.generation.request_log.request_log import RequestLog
-from responses_gateway.server.generation.upstream.answer_filter import AnswerFilter, Receive
-from responses_gateway.server.generation.upstream.chat_call import ChatCall
-from responses_gateway.server.generation.upstream.continuation import Cause, Continuation
-from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
+from responses_gateway.server.generation.upstream.chat_call import AnswerFilter, ChatCall, Receive
+from responses_gateway.server.generation.upstream.continuation import CannotContinue, Cause, Continuation
 from responses_gateway.server.generation.upstream.second_form import in_another_form, report_changes, with_strict_tools
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.stream.translator import Translator

@@ -1,1 +1,0 @@
-"""Streams of stored responses: replayed from the finished response, or ended in place of a gateway that died."""
