@@ -18,6 +18,8 @@ JOBS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
 # compiled before.
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE_ALL = -m compileall -q -j 0 proxy/responses_gateway
+# Tracing takes a third of the time, so only a thorough run measures the coverage.
+COVERAGE = $(if $(filter 1,$(THOROUGH)),--cov --cov-fail-under=98)
 PYTEST = -m pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal -r fER
 
 .DEFAULT_GOAL := help
@@ -48,13 +50,13 @@ demo: $(VENV)/.runtime-stamp ## show one response in the terminal, no GPU needed
 	@$(BIN)/responses-gateway demo $(ARGS)
 
 # Types are checked beside the first tests: one core would do nothing meanwhile.
-test: lint ## what to run before a commit: style, types, pure tests with their coverage, tests of the gateway
+test: lint ## what to run before a commit: style, types, pure tests, tests of the gateway
 	@$(MAKE) --no-print-directory --jobs=2 types tests
 
 tests: $(VENV)/.stamp
 	@echo "==> tests: pure and gateway"
 	@$(BIN)/python $(COMPILE_ALL)
-	$(BIN)/python $(PYTEST) -m "pure or gateway" --cov --cov-fail-under=98 $(ARGS)
+	$(BIN)/python $(PYTEST) -m "pure or gateway" $(COVERAGE) $(ARGS)
 
 test-outside: $(VENV)/.stamp ## the other tests: with clients, databases, browsers and proxies, under faults; of the tools of this repository
 	@echo "==> tests: outside"
@@ -71,7 +73,7 @@ test-newest: $(VENV)/.stamp ## tests of the gateway on the newest Python found, 
 	fi
 
 test-all: export THOROUGH := 1
-test-all: test test-outside test-newest ## all tests with all of their data (THOROUGH=1), each once for each Python that matters to it
+test-all: test test-outside test-newest ## all tests with all of their data and their coverage (THOROUGH=1), each once for each Python that matters to it
 
 lint: $(VENV)/.stamp ## check the style
 	@echo "==> style"
