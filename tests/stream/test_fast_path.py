@@ -88,8 +88,8 @@ def test_a_place_that_is_not_certain_is_not_learned() -> None:
     assert learn("call", twice, "x") is None
     learned = learn("text", b'{"choices":[{"delta":{"content": "x"}}]}', "x")
     assert learned is not None
-    assert learned.read(b'{"choices":[{"delta":{"content": "\\u00e9"}}]}') == ("é", None, ())
-    assert learned.read(b'{"choices":[{"delta":{"reasoning": "x"}}]}') == ("", None, ())
+    assert learned.inside(b'{"choices":[{"delta":{"content": "\\u00e9"}}]}') == b"\\u00e9"
+    assert learned.inside(b'{"choices":[{"delta":{"reasoning": "x"}}]}') == b""
 
 
 def test_what_is_no_json_string_is_no_text() -> None:

@@ -136,28 +136,35 @@ def merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def standing(translator: Translator, data: bytes) -> Standing:
     answer = translator.answer
+    continuable = translator.continuable
     ledger = answer.ledger
     beginning = None
     known = None
     if ledger is not None:
-        if translator.continuable:
+        if continuable:
             beginning = translator.answer.partial()
             beginning = beginning._replace(ids=list(beginning.ids))
         known = (ledger.complete, list(ledger.ids), ledger.whole, "".join(ledger.tail), ledger.parsed, ledger.aborted)
     counts = (translator.tokens.by_kind(), translator.chunks, translator.malformed, translator.repairs, translator.held)
     recorder = translator.options.recorder
-    sampled = [] if recorder is None else [(call.tokens(), call.count, call.texts) for call in recorder.calls]
+    sampled = [] if recorder is None else [(call.tokens(), call.texts) for call in recorder.calls]
     about = (known, translator.lifecycle.turn.first_item, answer.broken_off)
     return Standing(merged(events_of(data)), beginning, about, counts, sampled)
 
 
-def played(reads: Sequence[bytes], *, raw: bool, goes_on: bool, records: bool = False, **fields: Any) -> list[Standing]:
-    """Return what is known behind each read. Where the answer can be continued then, it `goes_on` elsewhere."""
+def played(
+    reads: Sequence[bytes], *, raw: bool, goes_on: bool, records: bool = False, looks: bool = True, **fields: Any
+) -> list[Standing]:
+    """Return what is known behind each read, or, unless somebody `looks`, behind all of them together: then tokens wait for one
+    another. Where the answer can be continued then, it `goes_on` elsewhere."""
     recorder = CallRecorder(hides_logprobs=True, shows=None) if records else None
     translator = new_translator(markup=new_markup() if raw else None, recorder=recorder, **fields)
     found = [standing(translator, translator.start())]
-    for data in (FIRST, *reads):
-        found.append(standing(translator, translator.feed(data)))
+    if looks:
+        for data in (FIRST, *reads):
+            found.append(standing(translator, translator.feed(data)))
+    else:
+        found.append(standing(translator, b"".join([translator.feed(data) for data in (FIRST, *reads)])))
     if goes_on and translator.continuable and translator.answer.partial().raw:
         found += continued(translator)
     else:
@@ -204,6 +211,7 @@ streams = st.fixed_dictionaries(
         "raw": st.booleans(),
         "goes_on": st.booleans(),
         "records": st.booleans(),
+        "looks": st.booleans(),
     }
 )
 
@@ -287,6 +295,7 @@ def test_usual_chunks_are_not_decoded(template: bytes, records: bool, field: str
             assert b"\xc3\xa9" in translator.feed(b"".join(sent[at : at + at_once]))
         translator.feed(written(template, field, " fine.", "[122,123]"))
     assert translator.status == "in_progress"
+    assert translator.continuable
     beginning = translator.answer.partial()
     assert list(beginning.ids) == list(range(100, 124))
     assert (beginning.whole, beginning.tail) == ((22, " fine.") if field == "content" else (0, ""))
@@ -320,6 +329,23 @@ def test_ids_whose_place_is_not_certain_are_not_learned(template: bytes) -> None
 def test_ids_are_learned_with_the_text() -> None:
     pattern = learn("text", written(USUAL, "content", "x", "[3]")[6:-2], "x", [3])
     assert pattern is not None
-    assert pattern.read(written(USUAL, "content", SLY, "[4,5]")[6:-2]) == (SLY, [4, 5], ())
+    inside = pattern.inside(written(USUAL, "content", SLY, "[4,5]")[6:-2])
+    assert pattern.end_of_text(inside) > 0
+    assert pattern.tokens([inside]) == [(SLY, [4, 5], ())]
     for ids in ("null", "[[4]]", '[4],"x":[5]', "[4", "4]", "04]", ""):
-        assert pattern.read(written(USUAL, "content", "y", ids)[6:-2]) == ("", None, ())
+        assert pattern.end_of_text(pattern.inside(written(USUAL, "content", "y", ids)[6:-2])) == -1
+
+
+@pytest.mark.parametrize("odd", [
+    b'"logprob":null,"bytes":[32]', b'"logprob":"-0.5","bytes":[32]', b'"bytes":[32]', b'"logprob":-0.5,"token":"\\ud83d"',
+    b'"logprob":-0.5}],"refusal":[{"token":"x","logprob":-0.5',
+])  # fmt: skip
+def test_log_probabilities_that_turn_out_to_be_unlike_the_others_lose_no_other_token(odd: bytes) -> None:
+    sent = [written(PROBABLE, "content", f" {number}", f"[{number}]") for number in range(12)]
+    sent[6] = sent[6].replace(b'"logprob":-0.5,"bytes":[32]', odd)
+    how = {"continuable": True, "raw": False, "goes_on": False, "records": True, "looks": False}
+    with without_patterns():
+        expected = played(sent, **how)
+    assert played(sent, **how) == expected
+    [(tokens, _)] = expected[-1].sampled
+    assert tokens.ids is None or len(tokens.ids) == 13

@@ -39,11 +39,6 @@ class SampledLogprob(msgspec.Struct, gc=False):
     logprob: float
 
 
-_Tokens: TypeAlias = tuple[Sequence[int], Sequence[SampledLogprob] | Sequence[TokenLogprob]]
-# Chunks whose tokens wait for one another.
-_MOST_NEW = 100
-
-
 class _Sglext(msgspec.Struct, gc=False):
     """What SGLang sends with the end of a stream."""
 
@@ -59,8 +54,8 @@ class SampledCall:
     """One call: `observe` each chunk of its answer. Another backend may continue that: `cut` it first."""
 
     __slots__ = (
-        "_finish_reason", "_hides_logprobs", "_ids", "_log_probs", "_new", "_prompt", "_silent", "_texts", "_weight_version",
-        "_whole", "backend",
+        "_finish_reason", "_hides_logprobs", "_ids", "_log_probs", "_prompt", "_silent", "_weight_version", "_whole", "backend",
+        "texts",
     )  # fmt: skip
 
     def __init__(self, *, hides_logprobs: bool) -> None:
@@ -70,31 +65,17 @@ class SampledCall:
         self._prompt = b""  # as it came, because there may be hundreds of thousands
         self._ids = array("q")
         self._log_probs = array("d")
-        self._texts: list[str] = []
-        self._new: list[_Tokens] = []  # of the last chunks
+        self.texts: list[str] = []  # of the tokens
         self._finish_reason: str | None = None
         self._weight_version: str | None = None
         self._whole = True  # no id is missing
         self._silent = True  # the server has sent no id
 
-    @property
-    def count(self) -> int:
-        """How many ids came so far."""
-        self._keep_new()
-        return len(self._ids)
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts of the tokens."""
-        self._keep_new()
-        return self._texts
-
     def cut(self, kept: int) -> None:
         """Keep the first ids: what follows comes from another backend."""
-        self._keep_new()
         del self._ids[kept:]
         del self._log_probs[kept:]
-        del self._texts[kept:]
+        del self.texts[kept:]
         self._finish_reason = None
 
     def observe(self, chunk: Chunk) -> None:
@@ -125,9 +106,8 @@ class SampledCall:
         if choice.logprobs is not None:
             entries = choice.logprobs.content or ()
             if choice.logprobs.content is None:
-                self._keep_new()
                 self._log_probs.extend([value for value in choice.logprobs.token_logprobs or () if value is not None])
-                self._texts += [text or "" for text in choice.logprobs.tokens or ()]
+                self.texts += [text or "" for text in choice.logprobs.tokens or ()]
         self.take(ids or (), entries)
         if ids is not None:
             self._silent = False
@@ -135,21 +115,13 @@ class SampledCall:
             self._whole = False
 
     def take(self, ids: Sequence[int], entries: Sequence[SampledLogprob] | Sequence[TokenLogprob]) -> None:
-        """Take the tokens of a chunk that is like one that was observed."""
-        self._new.append((ids, entries))
-        if len(self._new) >= _MOST_NEW:
-            self._keep_new()
-
-    def _keep_new(self) -> None:
-        """Keep the tokens of the last chunks: those of many together take less time."""
+        """Take the tokens of chunks that are like one that was observed."""
         try:
-            self._ids.extend([token for ids, _ in self._new for token in ids])
+            self._ids.extend(ids)
         except OverflowError:
             self._whole = False
-        entries = [entry for _, entries in self._new for entry in entries]
         self._log_probs.extend([entry.logprob for entry in entries])
-        self._texts += [entry.token for entry in entries]
-        self._new.clear()
+        self.texts += [entry.token for entry in entries]
 
     def _take_sglext(self, raw: msgspec.Raw) -> None:
         try:
@@ -160,7 +132,6 @@ class SampledCall:
             self._prompt = msgspec.json.encode(told.input_ids)
         if told.output_ids is not None:
             self._silent = False
-            self._keep_new()
             try:
                 self._ids = array("q", told.output_ids)
                 self._whole = True  # these are all
@@ -169,7 +140,6 @@ class SampledCall:
 
     def tokens(self) -> SampledTokens:
         """Return what came, behind the end of the answer."""
-        self._keep_new()
         finish_reason = self._finish_reason
         prompt = _numbers(self._prompt)
         reason: Reason | None = None

@@ -148,6 +148,7 @@ class Answer:
         `Diverged` if it has not repeated what it had to."""
         fast_path = self._fast_path
         fast_path.flush()
+        fast_path.take_tokens()
         if self.broken_off is None and self.continuable:
             self.broken_off = "eof" if self._lifecycle.turn.finish_reason is None else "abort"
         if self.broken_off is not None:
@@ -303,6 +304,7 @@ class Answer:
     @property
     def continuable(self) -> bool:
         """Whether all is known that another backend needs, and the model has not ended the answer."""
+        self._fast_path.take_tokens()
         return self.ledger is not None and self.ledger.complete and not self.ended_by_model
 
     @property
@@ -352,6 +354,7 @@ class Answer:
 
     def forget_ids(self) -> None:
         """Forget the ids: nothing of the answer is missing, or nobody continues it."""
+        self._fast_path.take_tokens()
         ledger = self.ledger
         turn = self._lifecycle.turn
         if ledger is not None and ledger.complete and turn.usage is None:

@@ -2,8 +2,9 @@
 
 Such chunks differ in their text alone, and in the ids and log probabilities of its tokens if the server was asked for them. So
 what stands around these is learned from one chunk (`ChunkPattern`), and those that follow are recognised by comparing bytes:
-nothing else of them is decoded; text without ids only once for all the chunks that one read brought. A chunk that looks
-different in any way goes the ordinary way."""
+nothing else of them is decoded; text without ids only once for all the chunks that one read brought. What tells tokens waits
+as it came, because decoding that of many chunks together takes a fraction of the time. A chunk that looks different in any
+way goes the ordinary way."""
 
 from __future__ import annotations
 
@@ -21,25 +22,28 @@ from responses_gateway.stream.reading.markup import IsPlain, Markup
 from responses_gateway.stream.sampling import SampledCall, SampledLogprob
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.stream.tokens.meter import Kind
-from responses_gateway.wire.chat import Chunk, MalformedChunk, decode_chunk
+from responses_gateway.wire.chat import Choice, Chunk, Delta, MalformedChunk, decode_chunk
 from responses_gateway.wire.json_text import quoted
 from responses_gateway.wire.sse import SSEDecoder
 
 _NAMES = {"reasoning": ("reasoning", "reasoning_content", "thinking"), "text": ("content",)}
 
-_IDS = b'"token_ids":'
+_IDS = re.compile(rb'"token_ids": ?\[')
 _DETAILS = re.compile(rb'"reasoning_details":\s*\[\s*[^\]\s]')
 _END = b"\n\n"  # of an event
 
 _decode = msgspec.json.Decoder(str).decode
-_decode_ids = msgspec.json.Decoder(list[int]).decode
+
+# Chunks whose tokens wait for one another.
+_MOST_WAITING = 64
 
 
 class _Logprobs(msgspec.Struct, gc=False):
     content: list[SampledLogprob]
 
 
-_decode_logprobs = msgspec.json.Decoder(_Logprobs).decode
+_decode_with_ids = msgspec.json.Decoder(list[tuple[str, list[int]]]).decode
+_decode_with_logprobs = msgspec.json.Decoder(list[tuple[str, _Logprobs, list[int]]]).decode
 
 
 class _RawChoice(msgspec.Struct, gc=False):
@@ -56,8 +60,8 @@ _decode_raw = msgspec.json.Decoder(_RawChunk).decode
 @dataclass(frozen=True, slots=True)
 class ChunkPattern:
     """What stands around the text in one payload of a stream, and in the event that it comes in. Where ids come behind the
-    text, `between` the two is what has to stand there; else it is empty. Where log probabilities come between these two,
-    `between` stands before them and `second` behind."""
+    text, `between` the two is what has to stand there, with the bracket that opens them; else it is empty. Where log
+    probabilities come between these two, `between` stands before them and `second` behind."""
 
     head: bytes
     between: bytes
@@ -72,29 +76,54 @@ class ChunkPattern:
         """Return the texts of several events without ids, joined. Bytes of an event that does not fit stay in it."""
         return b"".join([event.removeprefix(self.before) for event in events.split(self.behind)])
 
-    def divide(self, inside: bytes) -> tuple[bytes, list[int] | None, Sequence[SampledLogprob]]:
-        """Divide what stands between head and tail into the text, its ids and their log probabilities, if it has some. None for
-        the ids if it does not fit."""
-        text, _, ids = inside.partition(self.between)
-        try:
-            if not self.second:
-                return text, _decode_ids(ids), ()
-            logprobs, _, ids = ids.partition(self.second)
-            return text, _decode_ids(ids), _decode_logprobs(logprobs).content
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return text, None, ()
-
-    def read(self, payload: bytes) -> tuple[str, list[int] | None, Sequence[SampledLogprob]]:
-        """Return the text of a payload, its ids and their log probabilities; the text is empty if the payload does not fit."""
+    def inside(self, payload: bytes) -> bytes:
+        """Return what stands between head and tail of a payload; nothing if it has others."""
         tail = self.behind.removesuffix(_END)
-        inside = payload[len(self.head) : -len(tail)]
-        ids = None
-        logprobs: Sequence[SampledLogprob] = ()
         fits = payload.startswith(self.head) and payload.endswith(tail)
-        if fits and self.between:
-            inside, ids, logprobs = self.divide(inside)
-            fits = ids is not None
-        return unquoted(b'"%b"' % inside) if fits else "", ids, logprobs
+        return payload[len(self.head) : -len(tail)] if fits else b""
+
+    def end_of_text(self, inside: bytes) -> int:
+        """Return where the text ends in what stands between head and tail; -1 if not its tokens alone follow."""
+        end = inside.find(self.between)
+        key = self.second or self.between
+        ids = inside.find(key, end) if end >= 0 else -1
+        return end if ids >= 0 and inside.find(b"]", ids + len(key)) == len(inside) - 1 else -1
+
+    def divide(self, events: bytes) -> tuple[bytes, list[bytes]]:
+        """Return the texts of several events with ids, joined, and what stands between head and tail of each; nothing if one
+        does not fit."""
+        insides: list[bytes] = []
+        texts: list[bytes] = []
+        for event in events.split(self.behind)[:-1]:
+            inside = event.removeprefix(self.before)
+            end = self.end_of_text(inside)
+            if end < 0 or inside is event:
+                return b"", []
+            insides.append(inside)
+            texts.append(inside[:end])
+        return b"".join(texts), insides
+
+    def ids(self, insides: Sequence[bytes]) -> list[int] | None:
+        """Return the ids in what stands between head and tail of some payloads; None if there are none."""
+        if not self.between:
+            return None
+        try:
+            return [token for _, ids, _ in self.tokens(insides) for token in ids]
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+    def tokens(self, insides: Sequence[bytes]) -> list[tuple[str, list[int], Sequence[SampledLogprob]]]:
+        """Return text, ids and log probabilities of each of these. Raise `msgspec.DecodeError` or `UnicodeDecodeError` if one
+        has something else."""
+        rows = b'[["%b]]' % b'],["'.join(insides)
+        if not self.second:
+            return [(text, ids, ()) for text, ids in _decode_with_ids(rows.replace(self.between, b'",['))]
+        rows = rows.replace(self.between, b'",').replace(self.second, b",[")
+        return [(text, ids, logprobs.content) for text, logprobs, ids in _decode_with_logprobs(rows)]
+
+    def payload(self, inside: bytes) -> bytes:
+        """Return the payload in which this stands between head and tail."""
+        return b"%b%b%b" % (self.head, inside, self.behind.removesuffix(_END))
 
 
 class FastPath:
@@ -102,7 +131,7 @@ class FastPath:
 
     __slots__ = (
         "_field", "_is_plain", "_kind", "_learns", "_ledger", "_lifecycle", "_missed", "_misses", "_run", "_space", "_sse",
-        "_tokens", "chunks", "item", "markup", "pattern", "sampled",
+        "_tokens", "_waiting", "chunks", "item", "markup", "pattern", "sampled",
     )  # fmt: skip
 
     def __init__(
@@ -124,6 +153,7 @@ class FastPath:
         self.markup = markup  # what reads the text of the answer, until nothing has to
         self._learns = learns
         self.sampled: SampledCall | None = None  # takes the tokens that are kept for trainers
+        self._waiting: list[bytes] = []  # what tells the tokens of the last chunks, and of which text they are
         self.chunks = 0  # of the stream so far
         self.item: TextItem | None = None  # the open text, if the next chunk may bring more of it
         self.pattern: ChunkPattern | None = None  # what such a chunk looks like, once one was seen
@@ -139,8 +169,6 @@ class FastPath:
         whole = data
         rest = b""
         chunks = 1
-        ids = None
-        logprobs: Sequence[SampledLogprob] = ()
         if self._sse.buffer or not data.endswith(pattern.behind):
             whole, rest = self._sse.split(data)
             if not whole.endswith(pattern.behind):
@@ -148,21 +176,22 @@ class FastPath:
         if not whole.startswith(pattern.before):
             return None
         inside = whole[pattern.begin : pattern.end]
+        told: Sequence[bytes] = ()
         if pattern.between:
-            inside, ids, logprobs = pattern.divide(inside)  # of one event: with ids, several do not fit
-            if ids is None:
-                return None
+            end = pattern.end_of_text(inside)
+            inside, told = (inside[:end], [inside]) if end >= 0 else pattern.divide(whole)
+            chunks = len(told)
         elif len(inside) > pattern.around:  # else it is one event
             inside = pattern.texts(whole)
             chunks = (len(whole) - len(inside)) // pattern.around
         in_quotes = b'"%b"' % inside
         text = unquoted(in_quotes)
-        if not text or not (self._is_plain is None or self._is_plain(text, ids)):
+        if not text or not (self._is_plain is None or self._is_plain(text, pattern.ids(told))):
             return None
         self._sse.buffer = rest
         self.chunks += chunks
-        if ids is not None:
-            self._take_tokens(text, ids, logprobs)
+        if told:
+            self._keep_waiting(told)
         if self._tokens.meter is not None:
             self._tokens.meter.feed(self._counted_as, text)
         space = self._space
@@ -176,15 +205,16 @@ class FastPath:
         return item.writer.delta(item.place, in_quotes)
 
     def take_payload(self, payload: bytes, pattern: ChunkPattern) -> bool:
-        """Take one payload if it looks like the pattern."""
-        if not payload.startswith(pattern.head):
-            return False
-        text, ids, logprobs = pattern.read(payload)
-        if not text or not (self._is_plain is None or self._is_plain(text, ids)):
+        """Take one payload if it looks like the pattern; else the tokens that wait, because it may bring others."""
+        told = pattern.inside(payload)
+        end = pattern.end_of_text(told) if pattern.between else len(told)
+        text = unquoted(b'"%b"' % told[:end]) if end > 0 else ""
+        if not text or not (self._is_plain is None or self._is_plain(text, pattern.ids([told]))):
+            self.take_tokens()
             return False
         self._run.append(text)
-        if ids is not None:
-            self._take_tokens(text, ids, logprobs)
+        if pattern.between:
+            self._keep_waiting([told])
         if self._tokens.meter is not None:
             self._tokens.meter.feed(self._counted_as, text)
         return True
@@ -219,6 +249,7 @@ class FastPath:
 
     def stop(self) -> None:
         """Write the run, and take nothing more."""
+        self.take_tokens()
         if self._run:
             self.flush()
         self.item = None
@@ -239,14 +270,46 @@ class FastPath:
             self.pattern = None
             self._misses = 0
 
-    def _take_tokens(self, text: str, token_ids: list[int], logprobs: Sequence[SampledLogprob]) -> None:
-        """Take the tokens of a chunk that was not decoded, as a decoded one has them taken before anything else."""
-        if self.sampled is not None:
-            self.sampled.take(token_ids, logprobs)
+    def _keep_waiting(self, told: Sequence[bytes]) -> None:
+        self._waiting += told
+        if len(self._waiting) >= _MOST_WAITING:
+            self.take_tokens()
+
+    def take_tokens(self) -> None:
+        """Take the tokens that wait, as a decoded chunk has them taken before anything else."""
+        pattern = self.pattern
+        if not self._waiting or pattern is None:
+            return
+        waiting = self._waiting
+        self._waiting = []
+        try:
+            tokens = pattern.tokens(waiting)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            for told in waiting:
+                self._keep_decoded(pattern.payload(told))
+            return
         ledger = self._ledger
         if ledger is not None:
-            ledger.take(token_ids, "" if self._field == "reasoning" else text)
-        self._tokens.ids.take(token_ids)
+            for text, ids, _ in tokens:
+                ledger.take(ids, "" if self._field == "reasoning" else text)
+        all_ids = [token for _, ids, _ in tokens for token in ids]
+        if self.sampled is not None:
+            self.sampled.take(all_ids, [entry for _, _, logprobs in tokens for entry in logprobs])
+        self._tokens.ids.take(all_ids)
+
+    def _keep_decoded(self, payload: bytes) -> None:
+        try:
+            chunk = decode_chunk(payload)
+        except MalformedChunk:
+            chunk = Chunk([Choice(delta=Delta("text"))])  # whose tokens nobody knows
+        if chunk.converted:
+            repairs = self._lifecycle.repairs
+            repairs["types_converted"] = repairs.get("types_converted", 0) + 1
+        for keeper in (self.sampled, self._ledger):
+            if keeper is not None:
+                keeper.observe(chunk)
+        for choice in chunk.choices or ():
+            self._tokens.ids.take(choice.token_ids or ())
 
     @property
     def _counted_as(self) -> Kind:
@@ -279,9 +342,11 @@ def learn(field: State, payload: bytes, text: str, token_ids: list[int] | None =
             between = second = b""
             tail = payload[begin + len(in_quotes) - 1 :]
             if token_ids is not None:
-                between, key, ids = tail.partition(_IDS)
-                between += key
-                tail = ids.partition(b"]")[2]
+                opened = _IDS.search(tail)
+                if opened is None:
+                    continue
+                between = tail[: opened.end()]
+                tail = tail[opened.end() :].partition(b"]")[2]
                 if logprobs:
                     between, _, second = between.partition(logprobs)
             before = b"data: " + head
@@ -302,18 +367,18 @@ def _logprobs_in(payload: bytes) -> bytes:
 def _is_read(pattern: ChunkPattern, field: State) -> bool:
     """Tell whether text and tokens are read where the pattern has them."""
     entry = b'{"content":[{"token":"text","logprob":-1.5}]}' if pattern.second else b""
-    inside = b"text%b%b%b[7,11]" % (pattern.between, entry, pattern.second)
+    inside = b"text%b%b%b7,11]" % (pattern.between, entry, pattern.second)
     try:
-        chunk = decode_chunk(b"%b%b%b" % (pattern.head, inside, pattern.behind))
-    except MalformedChunk:
+        chunk = decode_chunk(pattern.payload(inside))
+        [(_, read, logprobs)] = pattern.tokens([inside])
+    except (MalformedChunk, msgspec.DecodeError, UnicodeDecodeError):
         return False
     choices = chunk.choices or ()
-    read = pattern.divide(inside)
     ids = [choice.token_ids for choice in choices]
     texts = [entry.token for choice in choices if choice.logprobs is not None for entry in choice.logprobs.content or ()]
     for choice in choices:
         choice.logprobs = None
-    return continued(field, chunk) == "text" and ids == [read[1]] == [[7, 11]] and texts == [entry.token for entry in read[2]]
+    return continued(field, chunk) == "text" and ids == [read] == [[7, 11]] and texts == [entry.token for entry in logprobs]
 
 
 def unquoted(in_quotes: bytes) -> str:
