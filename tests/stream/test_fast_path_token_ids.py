@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -349,3 +350,18 @@ def test_log_probabilities_that_turn_out_to_be_unlike_the_others_lose_no_other_t
     assert played(sent, **how) == expected
     [(tokens, _)] = expected[-1].sampled
     assert tokens.ids is None or len(tokens.ids) == 13
+
+
+def test_a_server_that_tells_much_of_each_token_fills_no_memory() -> None:
+    recorder = CallRecorder(hides_logprobs=True, shows=None)
+    translator = new_translator(recorder=recorder)
+    translator.start()
+    for data in (FIRST, *(written(PROBABLE, "content", "x", "[1]") for _ in range(5))):
+        translator.feed(data)
+    padded = written(PROBABLE, "content", "x", "[1]").replace(b'"bytes":[32]', b'"bytes":[32%b]' % (b",32" * 100_000))
+    tracemalloc.start()
+    for _ in range(20):
+        translator.feed(padded)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < len(padded)

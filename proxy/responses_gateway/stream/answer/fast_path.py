@@ -36,6 +36,8 @@ _decode = msgspec.json.Decoder(str).decode
 
 # Chunks whose tokens wait for one another.
 _MOST_WAITING = 64
+# Bytes of a chunk behind which none waits, because a hostile server's would fill memory.
+_LONG = 8192
 
 
 class _Logprobs(msgspec.Struct, gc=False):
@@ -272,7 +274,7 @@ class FastPath:
 
     def _keep_waiting(self, told: Sequence[bytes]) -> None:
         self._waiting += told
-        if len(self._waiting) >= _MOST_WAITING:
+        if len(self._waiting) >= _MOST_WAITING or len(told[-1]) > _LONG:
             self.take_tokens()
 
     def take_tokens(self) -> None:
