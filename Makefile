@@ -41,6 +41,8 @@ $(VENV)/.stamp: requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --disable-pip-version-check --require-hashes --no-deps -r requirements-dev.lock
 	$(BIN)/pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@# Else each process of the first run would compile all test files, with their assertions, by itself.
+	-@$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider -m "pure or gateway" >/dev/null
 	@touch $(VENV)/.runtime-stamp $@
 
 run: $(VENV)/.runtime-stamp ## run the gateway in front of BACKEND=URL or, by default, a simulated backend (ARGS="--port 9001" adds flags)

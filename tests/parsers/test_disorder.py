@@ -13,7 +13,7 @@ from markup_outcome import TOOLS, Outcome, Piece, at_random, characters, halves,
 from markup_rendering import FAMILIES, render
 
 from responses_gateway.parsers import parser
-from tests.thoroughness import THOROUGH, examples
+from tests.thoroughness import THOROUGH, examples, one_in
 
 ARGUMENTS = {"query": "two words", "limit": 3}
 TAGGED = ("glm45", "qwen3_coder", "seed_oss", "minimax_m2", "minimax_m3", "deepseek_v32", "deepseek_v4", "deepseek_v41")
@@ -84,6 +84,12 @@ def test_a_tag_written_wrongly_is_no_part_of_a_value(name: str) -> None:
         outcome = read(name, whole(text))
         completed = [item["arguments"] for item in outcome.items if "call" in item and "cut" not in item]
         assert not any("<" in arguments for arguments in completed), (text, outcome)
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_a_tag_written_wrongly_is_read_alike_however_it_is_cut(name: str) -> None:
+    for text in one_in(3, slips(name)):
+        outcome = read(name, whole(text))
         for pieces in (characters(text), at_random(text, len(text))):
             assert read(name, pieces) == outcome, text
 
@@ -131,6 +137,12 @@ def test_a_misspelt_tag_gives_no_call_with_other_arguments(name: str) -> None:
         outcome = read(name, whole(text))
         calls = [item for item in outcome.items if "call" in item and "cut" not in item]
         assert [spoken(json.loads(call["arguments"])) for call in calls] in ([], [FILE]), (text, outcome)
+
+
+@pytest.mark.parametrize("name", sorted(set(TAGGED) - {"minimax_m3"}))
+def test_a_misspelt_tag_is_read_alike_however_it_is_cut(name: str) -> None:
+    for text in one_in(3, misspellings(name)):
+        outcome = read(name, whole(text))
         for pieces in (characters(text), *halves(text, step(7))):
             assert read(name, pieces) == outcome, text
 

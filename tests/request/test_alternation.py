@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from responses_gateway.request import Policy
 from responses_gateway.request.input.template_forms import alternating, forms_wanted
 from tests.request.builders import Item, assistant, call, chat_request, developer, image, messages, output, user
+from tests.thoroughness import examples
 
 ALTERNATE = Policy(user_messages="alternate")
 _LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
@@ -99,7 +100,7 @@ def chats(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @given(chats())
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=examples(300), derandomize=True, deadline=None)
 def test_any_conversation_is_taken_whole(chat: list[dict[str, Any]]) -> None:
     sent = alternating(chat)
     assert fits(sent)

@@ -17,6 +17,7 @@ from responses_gateway.server.generation.preparation.known_inputs import SMALLES
 from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import parse_request
+from tests.thoroughness import examples
 
 Item = dict[str, Any]
 # Long enough that each body is worth being kept.
@@ -133,7 +134,7 @@ def body_of(items: list[Any], **fields: Any) -> bytes:
     return json.dumps({"model": "m", "instructions": LONG, "input": items, "tools": TOOLS, "stream": True, **fields}).encode()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(first=MORE, growth=st.lists(MORE, min_size=1, max_size=5), policy=st.sampled_from(POLICIES))
 def test_a_growing_thread_asks_for_the_same(first: list[Any], growth: list[list[Any]], policy: Policy) -> None:
     thread = Thread()
@@ -145,7 +146,7 @@ def test_a_growing_thread_asks_for_the_same(first: list[Any], growth: list[list[
         thread.ask(body_of(items, **changing), policy)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     items=st.lists(STEPS, min_size=2, max_size=6).map(lambda steps: list(chain.from_iterable(steps))),
     place=st.integers(0, 100),
@@ -227,7 +228,7 @@ def test_a_thread_of_an_agent_is_continued() -> None:
     assert thread.continued >= 15
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     items=MORE,
     tools=st.sampled_from([TOOLS, TOOLS[:1], TRUE_TOOLS, [], None, [*TOOLS, {"type": "web_search"}]]),

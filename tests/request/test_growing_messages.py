@@ -19,6 +19,7 @@ from responses_gateway.server.generation.preparation.known_inputs import SMALLES
 from responses_gateway.server.protocols.messages import MESSAGES
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.messages import MessagesRequest, parse_messages
+from tests.thoroughness import examples
 
 Message = dict[str, Any]
 MARK = {"type": "ephemeral"}
@@ -199,7 +200,7 @@ def steps(number: int, size: int = 10) -> list[Message]:
     return messages
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(first=MORE, growth=st.lists(MORE, min_size=1, max_size=5), policy=st.sampled_from(POLICIES), deferred=st.booleans())
 def test_a_growing_conversation_asks_for_the_same(
     first: list[Any], growth: list[list[Any]], policy: Policy, deferred: bool
@@ -214,7 +215,7 @@ def test_a_growing_conversation_asks_for_the_same(
         conversation.ask(body_of(messages, **changing, **fields), policy)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     messages=st.lists(STEPS, min_size=2, max_size=6).map(lambda parts: list(chain.from_iterable(parts))),
     place=st.integers(0, 100),

@@ -16,6 +16,7 @@ from responses_gateway.request.repeated_calls import (
     repeats_in,
     with_notices,
 )
+from tests.thoroughness import examples
 
 Items = list[dict[str, Any]]
 
@@ -80,7 +81,7 @@ def test_a_long_history_is_not_walked_through() -> None:
     assert seen < 20
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
+@settings(derandomize=True, max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy")), max_size=30))
 def test_only_a_call_with_five_equals_is_told(history: list[tuple[str, str]]) -> None:
     steps = [ran(number, asked=asked, output=output) for number, (asked, output) in enumerate(history)]

@@ -20,6 +20,7 @@ from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.tools import ToolTarget
+from tests.thoroughness import examples
 
 TOOLS = {"read": ToolTarget("function", "read")}
 BROKE = ApiError(502, "It broke.", type="server_error")
@@ -201,7 +202,7 @@ def test_certain_kinds() -> None:
 BODIES = st.sampled_from([EMPTY, THOUGHT, TEXT, CALL, CUT, ANNOUNCED, answer({"content": "Done."}), answer(finish="length")])
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(derandomize=True, max_examples=examples(150), deadline=None)
 @given(st.lists(BODIES, min_size=12, max_size=12), st.sampled_from(["certain", "all"]), st.integers(1, 40), st.data())
 def test_any_play_ends_once_however_it_is_cut(bodies: list[bytes], continued: Any, size: int, drawn: st.DataObject) -> None:
     play = Play(continued, client=drawn.draw(st.sampled_from([STANDARD, CODEX])))

@@ -13,6 +13,7 @@ from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.text_loops import COPIES, TextLoopWatch, is_loop, period
 from responses_gateway.stream.translator import Translator
 from tests.server.scripted_backend import call, chunk, text_stream
+from tests.thoroughness import examples
 
 LINE = "I will check the file again to be sure.\n"
 
@@ -44,14 +45,14 @@ def test_loops(text: str, loops: bool) -> None:
     assert is_loop(item_of(text)) is loops
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
+@settings(derandomize=True, max_examples=examples(200), deadline=None)
 @given(st.text("ab", min_size=1, max_size=30), st.text("abc", max_size=20))
 def test_the_period_is_the_length_of_the_shortest_piece(piece: str, before: str) -> None:
     shortest = next(length for length in range(1, len(piece) + 1) if (piece * 2).startswith(piece, length))
     assert period((before + piece * 2_100)[-2_000:]) == shortest
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(derandomize=True, max_examples=examples(100), deadline=None)
 @given(st.text(min_size=2_000, max_size=2_100), st.integers(0, 50))
 def test_what_is_found_repeats(text: str, copies: int) -> None:
     whole = text * copies

@@ -17,6 +17,7 @@ from responses_gateway.stream.tokens.meter import KINDS, Encode, TokenMeter
 from tests.data_folder import STREAMS, TINY_MODEL
 from tests.stream import vocabularies
 from tests.stream.vocabularies import PAGE, encoder
+from tests.thoroughness import examples
 
 WORDS = st.text("abcdefgh'.,(){}=\n\t 0129", max_size=60)
 CHINESE = st.text("这是一个测试模型的输出没有空格日本語テキストー，。、", min_size=1, max_size=900)
@@ -29,7 +30,7 @@ RULES = st.builds(lambda piece, times: piece * times, LINES, st.integers(1, 400)
 TEXTS = st.lists(st.one_of(st.sampled_from(PAGE), WORDS, CHINESE, LETTERS, DIGITS, ODD, RULES), max_size=8).map("".join)
 STEPS = st.lists(st.integers(1, 40), min_size=1, max_size=9)
 # A fixed choice of examples: what is tested here must not depend on the day.
-steady = settings(max_examples=25, deadline=None, derandomize=True)
+steady = settings(max_examples=examples(25), deadline=None, derandomize=True)
 
 
 def pieces_of(text: str, steps: list[int]) -> list[str]:
