@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +44,16 @@ def test_a_service_that_is_not_headless_is_warned_of(tmp_path: Path, capsys: pyt
 def test_what_cannot_be_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, said = examine(tmp_path, capsys, chat={"file": [str(tmp_path / "none.json")]})
     assert (status, "there is no file" in said) == (2, True)
+
+
+def test_a_missing_extra_is_that_of_what_needs_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "gateway.yaml"
+    config.write_text(json.dumps({"mcp_servers": {"files": {"command": "files"}}}), encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "responses_gateway.hosted.mcp.connections", None)
+    assert main(["doctor", "--config", str(config)]) == 2
+    assert "MCP servers need an extra" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "responses_gateway.server.features.hosted_tools.mcp", None)
+    with pytest.raises(ImportError):  # whose message says what is missing
+        main(["doctor", "--config", str(config)])

@@ -16,7 +16,7 @@ from responses_gateway.probing.agent_behaviour import TaskOutcome
 from responses_gateway.probing.prober import WHOLE_ANSWER
 from responses_gateway.probing.questions import Tell
 from responses_gateway.server.app import create_app
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.http.connections import Runner
 from responses_gateway.server.lifespan import open_parts

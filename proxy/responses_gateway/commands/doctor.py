@@ -82,8 +82,6 @@ def run(args: argparse.Namespace) -> int:
         return _examine_backend(args, api_key)
     except (ValueError, SettingsError) as error:  # `backend_url` raises the former
         return _unusable(str(error))
-    except ImportError:
-        return _unusable(f"MCP servers need an extra: {how_to_install('mcp')}")
     except OSError as error:
         return _unusable(f"cannot write {args.write}: {error.strerror}")
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from responses_gateway.request import Loss
 from responses_gateway.server.generation.preparation.ground import HostedToolbox
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.settings import Settings

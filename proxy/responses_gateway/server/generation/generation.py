@@ -4,8 +4,8 @@ an end for clients that do not read."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -40,6 +40,7 @@ _WITHOUT_USAGE = 2.0
 _WITH_USAGE = 0.5
 # Decides on the inputs of custom tools that wait for a verdict, and passes on the events that were held for it.
 Judge: TypeAlias = Callable[[Callable[[bytes], None]], Awaitable[None]]
+_R = TypeVar("_R")
 
 
 class Sink(Protocol):
@@ -218,7 +219,7 @@ class Generation:
         self._tools = turns.hosted if turns is not None else None
         self._judge = judge
         self._opening: asyncio.Task[None] | None = None  # waits for a backend, where nobody else does
-        self._waiting: asyncio.Timeout | None = None  # ends the wait for it
+        self._waiting: asyncio.Task[Any] | None = None  # waits for it, until `_end_wait`
         self._failure: ApiError | None = None  # ended the response from outside
         self._taken_over = False
         self._answer_end = AnswerEnd()
@@ -244,16 +245,12 @@ class Generation:
             await asyncio.wait({self._opening})
             self._opening.result()
         try:
-            async with asyncio.Timeout(None) as self._waiting:
-                if self._opening is None and self._failure is None:
-                    if self._prelude is not None and self._prelude.pending:
-                        await self._run_prelude(self._prelude)
-                    await self._upstream.open()
-        except (ApiError, TimeoutError):
+            if self._opening is None and self._failure is None:
+                begins = self._prelude is not None and self._prelude.pending
+                await self._wait_for(self._open_after_prelude() if begins else self._upstream.open())
+        except ApiError:
             if self._failure is None:
                 raise
-        finally:
-            self._waiting = None
         if self._failure is not None:
             raise self._failure.copy()
 
@@ -269,10 +266,31 @@ class Generation:
             opening.cancel()
             raise
 
-    async def _run_prelude(self, prelude: Prelude) -> None:
+    async def _wait_for(self, asked: Coroutine[Any, Any, _R]) -> _R | None:
+        """Return what comes of asking a backend; None if `_end_wait` came before.
+
+        `asyncio.timeout` ends a wait in the same way, and costs eight calls more where no time is set."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting = task
+        try:
+            return await asked
+        except asyncio.CancelledError:
+            if self._waiting is not None or task.cancelling() > 1:  # somebody else has cancelled it
+                raise
+            return None
+        finally:
+            if self._waiting is None:
+                task.uncancel()
+            self._waiting = None
+
+    async def _open_after_prelude(self) -> None:
+        prelude = self._prelude
+        assert prelude is not None
         call = await prelude.compact(self._upstream.call, self._send_prelude)
         self._send_prelude()
         self._upstream.ask(await prelude.run_approved(call))
+        await self._upstream.open()
 
     def begin(self) -> None:
         """Emit the first events, and those of what the backend has sent already."""
@@ -280,7 +298,7 @@ class Generation:
             self.emit(self.translator.start())
         self._send_prelude()
         if self._failure is None:
-            self._upstream.attach(self._receive, self.translator, paused=self.slow)
+            self._upstream.attach(self._receive, self.translator, paused=self.client.sink.slow)
 
     def _send_prelude(self) -> None:
         if self._prelude is not None and self.translator.status != "queued":
@@ -378,17 +396,11 @@ class Generation:
         events = None
         self._opening = None
         if self._failure is None and not translator.ended and not translator.answer.ended_by_model:  # else nothing is missing
-            try:
-                async with asyncio.Timeout(None) as self._waiting:
-                    events = await self._upstream.continue_elsewhere(translator, cause)
-            except TimeoutError:  # `fail` has ended the wait
-                pass
-            finally:
-                self._waiting = None
+            events = await self._wait_for(self._upstream.continue_elsewhere(translator, cause))
         if events is None or self._failure is not None:
             raise error.copy() from None
         self.emit(events)
-        self._upstream.attach(self._receive, translator, paused=self.slow)
+        self._upstream.attach(self._receive, translator, paused=self.client.sink.slow)
 
     async def _run_calls(self) -> None:
         assert self._tools is not None
@@ -457,7 +469,7 @@ class Generation:
     def _end_wait(self) -> None:
         """Wait for a backend no longer."""
         if self._waiting is not None:
-            self._waiting.reschedule(self._clock())
+            self._waiting.cancel()
             self._waiting = None
 
     def close(self) -> None:
@@ -507,11 +519,6 @@ class Generation:
             self.client.keep_alive(self.translator.keep_alive(), now)
         elif due == "comment":
             self.client.comment(now)
-
-    @property
-    def slow(self) -> bool:
-        """Whether the client has more to read than is to be kept for it."""
-        return self.client.sink.slow
 
     def pause(self) -> None:
         """Read no more from the backend: the client is slower than the model."""

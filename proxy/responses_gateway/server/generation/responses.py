@@ -22,12 +22,12 @@ from responses_gateway.server.generation.parser_choice.choice import ParserChoic
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from responses_gateway.server.generation.preparation.compaction import Begun, Summary, SummarySink
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, asking, save
+from responses_gateway.server.generation.preparation.ground import RequestScope
 from responses_gateway.server.generation.preparation.kept_response import KeptResponse
 from responses_gateway.server.generation.preparation.known_inputs import Growing
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prelude import Prelude
-from responses_gateway.server.generation.preparation.prepare import Preparation
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest, RequestScope
+from responses_gateway.server.generation.preparation.prepare import Preparation, PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.request_log.reports import RequestReports
 from responses_gateway.server.generation.request_log.request_log import RequestLog, new_facts, settle
@@ -345,7 +345,7 @@ class Creation:
     @property
     def slow(self) -> bool:
         """The client has more to read than is to be kept for it."""
-        return self._generation is not None and self._generation.slow
+        return self._generation is not None and self._generation.client.sink.slow
 
     def pause(self) -> None:
         """Read no more from the backend: the client is slower than the model."""

@@ -14,7 +14,7 @@ from responses_gateway.request.repeated_calls import calls_to_tell, last_calls, 
 from responses_gateway.request.who_asks.asker import BESIDE_THE_WORK
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.context import Context
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.settings.agent_turns import AgentTurnSettings

@@ -10,7 +10,7 @@ import msgspec
 
 from responses_gateway.request.prompt_cache.context import Answer, CachedContext, Turn
 from responses_gateway.request.prompt_cache.prompt_print import Prompt, PromptPrint, print_of_items
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.state import Stored
 

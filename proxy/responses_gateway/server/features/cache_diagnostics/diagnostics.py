@@ -21,7 +21,7 @@ from responses_gateway.server.features.cache_diagnostics.stored_contexts import 
 from responses_gateway.server.features.cache_diagnostics.turns import LOST, CacheTurns
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.settings import Settings
 from responses_gateway.state import Store, StoreUnavailable
 from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable

@@ -17,7 +17,7 @@ from responses_gateway.request.who_asks.asker import Kind
 from responses_gateway.server.features.cache_diagnostics.chain_starts import chain_start, last_answer
 from responses_gateway.server.features.cache_diagnostics.stored_contexts import StoredContexts
 from responses_gateway.server.features.feature import Core
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator

@@ -26,7 +26,7 @@ from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import started_record
 from responses_gateway.server.generation.preparation.kept_response import KeptResponse, UnreadableResponse, read_kept
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.settings import Settings

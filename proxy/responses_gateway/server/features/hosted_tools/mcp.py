@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import SecretStr
 
@@ -33,14 +33,11 @@ def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ
         if settings.file_search_tools:
             raise ValueError("file_search_tools needs mcp_servers, whose tools it names")
         return None
-    try:
-        from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
-    except ImportError as error:
-        raise ValueError(f"MCP servers need an extra: {how_to_install('mcp')}") from error
+    connect = _connections()
     limits = McpLimits(
         call_timeout=settings.hosted_call_timeout, result_characters=max(_LEAST_RESULT, settings.hosted_result_bytes)
     )
-    servers = McpConnections(mcp_endpoints(settings, environ), _allowed_hosts(settings), limits, _log)
+    servers = connect(mcp_endpoints(settings, environ), _allowed_hosts(settings), limits, _log)
     for store, tool in settings.file_search_tools.items():
         try:
             servers.caller("", tool)
@@ -49,20 +46,28 @@ def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ
     return servers
 
 
+def _connections() -> Callable[..., McpServers]:
+    try:
+        from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
+    except ImportError as error:
+        raise ValueError(f"MCP servers need an extra: {how_to_install('mcp')}") from error
+    return McpConnections
+
+
 def mcp_endpoints(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, Endpoint]:
     """Return how the operator's servers are reached, by their labels. Raises `ValueError`."""
     return {label: _endpoint(label, details, environ) for label, details in settings.mcp_servers.items()}
 
 
 async def failing_programs(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Start each MCP server that is a program once, all of them together, and return what is wrong with those that fail."""
-    from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
-
+    """Start each MCP server that is a program once, all of them together, and return what is wrong with those that
+    fail. Raises `ValueError`."""
+    connect = _connections()
     endpoints = mcp_endpoints(settings, environ)
     programs = {label: endpoint for label, endpoint in endpoints.items() if isinstance(endpoint, StdioEndpoint)}
     lines: defaultdict[str, list[str]] = defaultdict(list)
     limits = McpLimits(connections=len(programs), tenant_connections=len(programs))
-    servers = McpConnections(programs, AllowedHosts.read(()), limits, lambda label, line: lines[label].append(line))
+    servers = connect(programs, AllowedHosts.read(()), limits, lambda label, line: lines[label].append(line))
     try:
         listing = (servers.list_tools("", McpServer(label)) for label in programs)
         failures = await asyncio.gather(*listing, return_exceptions=True)

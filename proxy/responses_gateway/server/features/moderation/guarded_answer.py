@@ -10,7 +10,7 @@ from responses_gateway.request.parameters.moderation import read_modes
 from responses_gateway.server.features.moderation.guard import Guard
 from responses_gateway.server.features.moderation.held_answer import MOST_HELD, HeldAnswer, HeldEnd
 from responses_gateway.server.features.moderation.moderation import Moderation
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.upstream.chat_call import AnswerSource, ChatCall, Receive
 from responses_gateway.settings import Settings
 from responses_gateway.wire.errors import ApiError

@@ -19,7 +19,7 @@ from responses_gateway.server.features.rollouts.keeping import ResponseKeeper
 from responses_gateway.server.features.rollouts.spans import shown
 from responses_gateway.server.features.rollouts.token_chain import TokenChain, TreeName
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.http.exchange import EXCHANGE
 from responses_gateway.server.http.routes import HttpPrefix, HttpRoute, Route
 from responses_gateway.settings import Settings

@@ -13,7 +13,7 @@ from responses_gateway.request.rollouts.links import Link, answer_of_message, li
 from responses_gateway.request.turns import answer_message
 from responses_gateway.server.features.rollouts.spans import ItemSpan, item_spans
 from responses_gateway.server.features.rollouts.token_chain import NO_IDS, IdsOutcome, TokenChain, TreeName
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.state import StoreUnavailable

@@ -26,7 +26,7 @@ from responses_gateway.request.safeguards import (
 )
 from responses_gateway.server.generation.generation import NullSink
 from responses_gateway.server.generation.preparation.context import Caller, caller_within
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.settings import Settings

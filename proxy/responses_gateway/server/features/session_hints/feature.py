@@ -19,7 +19,7 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.request.who_asks.asker import Asker
 from responses_gateway.server.features.feature import Core, Feature, Opened
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator

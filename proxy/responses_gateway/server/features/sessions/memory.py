@@ -20,7 +20,7 @@ from responses_gateway.server.features.sessions.agent_requests import (
 )
 from responses_gateway.server.features.sessions.parts import SessionPart, begin
 from responses_gateway.server.features.sessions.table import RememberedSessions
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.state import Stored, StoreUnavailable

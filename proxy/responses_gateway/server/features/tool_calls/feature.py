@@ -13,8 +13,7 @@ import msgspec
 from responses_gateway.probing.tool_enforcement import ToolEnforcement
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.tool_calls.strict import STRICT_FIRST_TOKEN, StrictCalls
-from responses_gateway.server.generation.preparation.prepare import with_call_rules
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest, with_call_rules
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.settings.tool_calls import ToolCallSettings

@@ -12,7 +12,7 @@ import msgspec
 
 from responses_gateway.probing.tool_enforcement import ToolEnforcement
 from responses_gateway.request.tools.strict_tools import digest_of, strict_tools
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.upstream.chat_call import ChatCall, StrictForm
 from responses_gateway.settings import Settings

@@ -20,6 +20,7 @@ from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, Hosted
 from responses_gateway.request.who_asks import with_session
 from responses_gateway.server.generation.hosted_tools.turns import OpenedTools
 from responses_gateway.server.generation.preparation.context import (
+    Caller,
     Context,
     Item,
     PreviousResponse,
@@ -27,7 +28,11 @@ from responses_gateway.server.generation.preparation.context import (
     continue_previous,
     find_context,
 )
-from responses_gateway.server.generation.preparation.prepared_request import RequestScope
+from responses_gateway.server.generation.preparation.kept_response import Beginning, KeptResponse
+from responses_gateway.server.generation.preparation.known_inputs import Growing
+from responses_gateway.server.generation.preparation.live_settings import InForce
+from responses_gateway.server.protocols.interface import Reading
+from responses_gateway.server.recording.recording import Recording
 from responses_gateway.state import Store
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted import SentFile, sent_file
@@ -46,6 +51,23 @@ _REASONS = {
     "missing": "the server of this model reads no PDF",
     "type": "the server of this model reads no files of its type",
 }
+
+
+class RequestScope(msgspec.Struct, frozen=True):
+    """What holds for one request: who asks, the settings in force, and its recording. `kept`: the response was kept in the
+    store until now. `reading`: the request was made in another protocol. `growing`: it may be one of a growing thread."""
+
+    caller: Caller
+    in_force: InForce
+    recording: Recording | None
+    kept: KeptResponse | None = None
+    reading: Reading | None = None
+    growing: Growing | None = None
+
+    @property
+    def beginning(self) -> Beginning | None:
+        """How the response began in another gateway; None if it begins now."""
+        return None if self.kept is None else self.kept.beginning
 
 
 class Ground(msgspec.Struct, frozen=True):
@@ -142,10 +164,12 @@ async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reade
     too_many = len(items_of_request) > policy.max_input_items  # which the translation refuses
     if pdf_reader is None or too_many or not (items_of_request or context.history):
         return Openings(tools, NO_DOCUMENTS)
-    items = chain(items_of_request, context.history, context.references.values())
+    files = _files(chain(items_of_request, context.history, context.references.values()))
+    if not files:
+        return Openings(tools, NO_DOCUMENTS)
     # Clients of other protocols send a conversation again and again, which one refused document would end.
     explains = ground.scope.reading is not None
-    documents = await read_documents(pdf_reader, items, tenant, explains=explains, strict=policy.strict)
+    documents = await _read_documents(pdf_reader, files, tenant, explains=explains, strict=policy.strict)
     return Openings(tools, documents)
 
 
@@ -159,20 +183,17 @@ class ReadDocuments(NamedTuple):
 NO_DOCUMENTS = ReadDocuments({}, ())
 
 
-async def read_documents(
-    reader: PdfReader, items: Iterable[Any], tenant: str, *, explains: bool, strict: bool
+async def _read_documents(
+    reader: PdfReader, files: Mapping[SentFile, str], tenant: str, *, explains: bool, strict: bool
 ) -> ReadDocuments:
-    """Read the PDFs among items, which may be anything. With `explains`, `strict` refuses unreadable ones: `ApiError` 400."""
-    places = _files(items)
-    if not places:
-        return NO_DOCUMENTS
-    pdfs = [sent for sent in places if is_pdf(sent[1])]
+    """Read the PDFs among files. With `explains`, `strict` refuses those that cannot be read: `ApiError` 400."""
+    pdfs = [sent for sent in files if is_pdf(sent[1])]
     if not (pdfs or explains):
         return NO_DOCUMENTS
     text_by_file = dict(zip(pdfs, await reader.read([data for _, data in pdfs], tenant), strict=True))
     texts: dict[SentFile, str] = {}
     losses: dict[Loss, None] = {}
-    for sent, place in places.items():
+    for sent, place in files.items():
         pdf = text_by_file.get(sent, PdfText(reason="type"))
         if pdf.text:
             texts[sent] = _shown(sent[0], pdf)

@@ -21,7 +21,7 @@ from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.hosted.pdf import PdfReader
-from responses_gateway.request import ChatRequest
+from responses_gateway.request import ChatRequest, Loss
 from responses_gateway.request.parameters.background_options import long_window
 from responses_gateway.server.generation.hosted_tools.turns import FurtherTurns, HostedTurns
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
@@ -29,21 +29,34 @@ from responses_gateway.server.generation.preparation.codex_sessions import SESSI
 from responses_gateway.server.generation.preparation.compaction import AutomaticCompaction, Summarise, is_due
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, new_record
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, Kind
-from responses_gateway.server.generation.preparation.ground import Ground, HostedToolbox, Openings, find_ground, open_for
-from responses_gateway.server.generation.preparation.kept_response import ClientKeys
+from responses_gateway.server.generation.preparation.ground import (
+    Ground,
+    HostedToolbox,
+    Openings,
+    RequestScope,
+    find_ground,
+    open_for,
+)
+from responses_gateway.server.generation.preparation.kept_response import (
+    Beginning,
+    ClientKeys,
+    KeptResponse,
+    digest,
+    keep,
+)
 from responses_gateway.server.generation.preparation.known_inputs import KnownInputs
 from responses_gateway.server.generation.preparation.live_settings import InForce
-from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest, RequestScope
-from responses_gateway.server.generation.preparation.translation import RequestTranslator, Translated
-from responses_gateway.server.generation.upstream.chat_call import ChatCall, backend_headers, filled
+from responses_gateway.server.generation.preparation.translation import Continuable, RequestTranslator, Translated
+from responses_gateway.server.generation.upstream.chat_call import AnswerFilter, ChatCall, backend_headers, filled
 from responses_gateway.server.generation.upstream.continuation import longest_stop
 from responses_gateway.server.protocols.interface import Reading
 from responses_gateway.settings import Settings
-from responses_gateway.state import Store
+from responses_gateway.state import ResponseRecord, Store
 from responses_gateway.stream.items.hosted import HostedOptions
 from responses_gateway.stream.options import Client, SealText, StreamOptions, reads_whole_calls, recognise
 from responses_gateway.stream.tape import Tape
 from responses_gateway.stream.validity.call_rules import CallRules
+from responses_gateway.stream.writer.responses import AtEnd
 from responses_gateway.wire.requests import ResponsesRequest
 
 
@@ -95,6 +108,63 @@ class Preparation:
         scope = RequestScope(caller, in_force, None, reading=reading)
         ground = await find_ground(self.store, request, scope, None, None)
         return await self.translator.chat_request(ground, await open_for(ground, self.toolboxes, self.pdf_reader))
+
+
+class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
+    """A request that is ready to be sent.
+
+    `call` asks the backend. `options` are those of the translator of its answer, which begins as `start` tells. `record` is to
+    be stored; None: nothing is. `turns` are those after the first one. `compaction` comes before the answer.
+    `answer_filter` decides what of the answers of backends passes."""
+
+    caller: Caller
+    context: Context
+    call: ChatCall
+    options: StreamOptions
+    start: AnswerStart
+    losses: Sequence[Loss]
+    record: ResponseRecord | None
+    turns: FurtherTurns | None  # of a response that may have several turns
+    compaction: AutomaticCompaction | None
+    continuable: Continuable
+    tape: Tape | None  # of a response that is recorded, or that another gateway may take over
+    answer_filter: AnswerFilter | None = None
+
+    @property
+    def hosted(self) -> HostedTurns | None:
+        """What runs the tools that the gateway runs itself."""
+        return self.turns.hosted if self.turns is not None else None
+
+    @property
+    def tools_ran(self) -> bool:
+        """Whether a hosted tool was begun: a response that fails then must not have its client repeat the request."""
+        hosted = self.hosted
+        return hosted is not None and hosted.ran
+
+    def with_end(self, at_end: AtEnd) -> PreparedRequest:
+        """Return a request whose response has more to tell at its end."""
+        options = msgspec.structs.replace(self.options, at_end=(*self.options.at_end, at_end))
+        return msgspec.structs.replace(self, options=options)
+
+    def kept(self, created: float, beginning: Beginning | None = None) -> KeptResponse:
+        """Return what the store keeps of the response, which was created at this Unix time in seconds. Raise `ValueError` for
+        half a surrogate pair."""
+        return keep(self.options.response_id, created, self.caller, self.context, beginning)
+
+    def journalled(self, created: float) -> bytes | None:
+        """Return the same for another gateway that takes the response over, encoded; None if none may."""
+        if self.continuable.journal is None:
+            return None
+        beginning = Beginning(self.start, digest(self.call.data), self.continuable.checkpoint)
+        try:
+            return self.kept(created, beginning).encoded()
+        except ValueError:
+            return None
+
+    def begins_like(self, beginning: Beginning) -> bool:
+        """Tell whether the backends are asked what they were asked before, and serve what they served."""
+        checkpoint = self.continuable.checkpoint
+        return digest(self.call.data) == beginning.chat and checkpoint in ("", beginning.checkpoint)
 
 
 class Planner(msgspec.Struct, frozen=True, eq=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,13 +16,15 @@ from responses_gateway.request.growing import ChatJson, Grown, TranslatedTurns, 
 from responses_gateway.request.tools.hosted_tools import HostedTools
 from responses_gateway.server.generation.preparation.context import Context, Item
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, removed_reasoning
-from responses_gateway.server.generation.preparation.ground import Ground, Openings, ReadDocuments, with_texts
-from responses_gateway.server.generation.preparation.kept_response import ClientKeys, Journal
+from responses_gateway.server.generation.preparation.ground import Ground, Openings, ReadDocuments, RequestScope, with_texts
+from responses_gateway.server.generation.preparation.kept_response import (
+    ClientKeys,
+    Journal,
+)
 from responses_gateway.server.generation.preparation.known_inputs import KnownInputs
 from responses_gateway.server.generation.preparation.live_settings import InForce
-from responses_gateway.server.generation.preparation.prepared_request import NOT_CONTINUABLE, Continuable, RequestScope
 from responses_gateway.server.generation.upstream.chat_call import backend_headers
-from responses_gateway.server.generation.upstream.continuation import why_not_continuable
+from responses_gateway.server.generation.upstream.continuation import Obstacle, why_not_continuable
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.state import Store
 from responses_gateway.wire.errors import ApiError
@@ -136,6 +138,24 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(chat_request, **changes) if changes else chat_request
 
 
+class Continuable(NamedTuple):
+    """Whether another backend may continue the answer: `attempts` times, unless there is an `obstacle`. `journal`: another
+    gateway may take it over, too. `checkpoint`: what the backends list of the model, where that is why they may."""
+
+    attempts: int = 0
+    obstacle: Obstacle | None = None
+    journal: Journal | None = None
+    checkpoint: str = ""
+
+    @property
+    def now(self) -> bool:
+        """Nothing is in the way."""
+        return self.attempts > 0 and self.obstacle is None
+
+
+NOT_CONTINUABLE = Continuable()
+
+
 class Translated(msgspec.Struct, frozen=True, eq=False):
     """The chat request, whose body is complete, and encoded as `data`, with the parts of that where they are known (`written`);
     the losses in the words of the client; whether another backend may continue the answer. `translation` is how it was made,
@@ -219,7 +239,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         context = ground.context
         recording = ground.scope.recording
         items = request.input if isinstance(request.input, list) else ()
-        if not _is_long(items, request.tools) and not (context.history and _is_long(context.history)):
+        if not _takes_long(items, request.tools) and not (context.history and _takes_long(context.history)):
             return translation.translate(request, context, recording)
         return await self.queue.in_thread(translation.tenant, translation.translate, request, context, recording)
 
@@ -241,7 +261,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         known = growing.beginning
         others = () if known is not None else tuple(self.known.beginnings(translation.tenant))
         rest = request.input if known is None else request.input[known.items :]
-        if not _is_long(rest, request.tools if known is None else None):
+        if not _takes_long(rest, request.tools if known is None else None):
             return translation.grow(request, context, known, kept, others)
         return await self.queue.in_thread(translation.tenant, translation.grow, request, context, known, kept, others)
 
@@ -314,8 +334,8 @@ async def _room_for_answer(
     return None if left < 1 or limit <= left else left
 
 
-def _is_long(items: Sequence[Any], tools: Sequence[Any] | None = None) -> bool:
-    """Tell whether items, which may be anything, have so many parts that translation takes a while, or as many tools."""
+def _takes_long(items: Sequence[Any], tools: Sequence[Any] | None = None) -> bool:
+    """Tell whether items, which may be anything, and tools have so many parts that their translation takes a while."""
     length = len(items) + (_TOOL * len(tools) if tools else 0)
     if length > _LONG:
         return True
