@@ -11,9 +11,8 @@ import pytest
 
 from responses_gateway.hosted.fetch import Fetcher
 from responses_gateway.hosted.interface import HostedResult, Source, ToolFailure
-from responses_gateway.hosted.search.mcp_provider import McpProvider
 from responses_gateway.hosted.search.pages import WebPages
-from responses_gateway.hosted.search.providers import Domains, Location, Query, Results, WebResult
+from responses_gateway.hosted.search.providers import Domains, Location, McpProvider, Query, Results, WebResult
 from responses_gateway.hosted.search.web import SearchOptions, Web, search_options
 from responses_gateway.hosted.search.web_search import WebSearch
 from responses_gateway.wire.search_results import OUT_OF_USES

@@ -40,8 +40,7 @@ from responses_gateway.server.resources.codex_catalog import load_model_table
 from responses_gateway.server.resources.conversations import Conversations
 from responses_gateway.server.resources.health import Health
 from responses_gateway.server.resources.input_tokens import InputTokens
-from responses_gateway.server.resources.messages_models import MessagesModels, by_version, hello
-from responses_gateway.server.resources.models import Models
+from responses_gateway.server.resources.models import MessagesModels, Models, by_version, hello
 from responses_gateway.server.resources.passthrough import Passthrough
 from responses_gateway.server.resources.stored_responses import StoredResponses
 from responses_gateway.server.resources.usage_export import UsageExport

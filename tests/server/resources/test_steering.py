@@ -15,7 +15,7 @@ from openai.types.responses import (
     ResponseSteerPendingEvent,
 )
 
-from responses_gateway.server.steering.required_input import required_input
+from responses_gateway.server.steering.given_input import required_input
 from responses_gateway.server.steering.steering import Accepted, Failed, Notice, Pending, Steering
 from tests.thoroughness import examples
 

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from responses_gateway.hosted.mcp.servers import McpServers
-from responses_gateway.hosted.search.mcp_provider import CallerFor
+from responses_gateway.hosted.search.providers import CallerFor
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.hosted_tools.codex_search import Search
 from responses_gateway.server.features.hosted_tools.mcp import failing_programs, mcp_access, open_mcp_servers

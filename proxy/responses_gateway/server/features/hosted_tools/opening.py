@@ -20,9 +20,8 @@ from responses_gateway.hosted.code.worker_sandbox import WorkerSandbox
 from responses_gateway.hosted.fetch import Fetcher
 from responses_gateway.hosted.images.generation import LONGEST_ANSWER, Generate
 from responses_gateway.hosted.interface import ToolFailure
-from responses_gateway.hosted.search.mcp_provider import CallerFor, McpProvider
 from responses_gateway.hosted.search.pages import WebPages, html_packages, page_obstacle
-from responses_gateway.hosted.search.providers import Provider
+from responses_gateway.hosted.search.providers import CallerFor, McpProvider, Provider
 from responses_gateway.hosted.search.service_provider import ServiceProvider
 from responses_gateway.hosted.search.services import SERVICES
 from responses_gateway.hosted.search.web import Web
