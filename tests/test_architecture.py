@@ -358,6 +358,20 @@ def test_every_setting_is_read() -> None:
     assert sorted(Settings.model_fields.keys() - read) == []
 
 
+KNOWS_SESSIONS = re.compile(r"\basker\b|request\.who_asks|\bby_session\b|import .*\bSESSION\b")
+
+
+def test_the_list_of_features_names_each_file_of_the_core_that_knows_who_asks() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    (row,) = (line for line in text.splitlines() if line.startswith("| `sessions/` |"))
+    core = [
+        path for path in MODULES if not path.is_relative_to(PACKAGE / "server" / "features") and path.parent.name != "who_asks"
+    ]
+    knowing = {path.name for path in core if KNOWS_SESSIONS.search(path.read_text(encoding="utf-8"))}
+    named = {name.rpartition("/")[2] for name in re.findall(r"[\w/]+\.py", row)}
+    assert sorted(knowing - named) == []
+
+
 def _catches_everything(handler: ast.ExceptHandler) -> bool:
     return handler.type is None or (isinstance(handler.type, ast.Name) and handler.type.id in {"Exception", "BaseException"})
 

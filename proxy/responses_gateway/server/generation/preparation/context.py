@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of
+from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of, with_session
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.protocols.interface import Allows, ClientProtocol, Reading
 from responses_gateway.server.protocols.responses import RESPONSES
@@ -81,6 +81,13 @@ def asking(request: ResponsesRequest, caller: Caller, reading: Reading | None) -
     if not says_so:
         body |= {"input": request.input, "tools": request.tools}
     return asker_of(headers, body, handshake=caller.over_websocket)
+
+
+def caller_in(session: str, caller: Caller) -> Caller:
+    """Return a caller in the session that the request continues, unless the client names another one."""
+    if caller.asker.session is not None:
+        return caller
+    return msgspec.structs.replace(caller, asker=with_session(caller.asker, session, "previous_response_id"))
 
 
 def caller_within(caller: Caller) -> Caller:

@@ -17,13 +17,13 @@ from responses_gateway.hosted.pdf import PdfReader, PdfText, is_pdf
 from responses_gateway.request import Loss, Policy
 from responses_gateway.request.input.items import SandboxFiles, file_for_code
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
-from responses_gateway.request.who_asks import with_session
 from responses_gateway.server.generation.hosted_tools.turns import OpenedTools
 from responses_gateway.server.generation.preparation.context import (
     Caller,
     Context,
     Item,
     PreviousResponse,
+    caller_in,
     context_at,
     continue_previous,
     find_context,
@@ -101,10 +101,8 @@ async def find_ground(
         context = await context_at(store, scope.caller.tenant, request, scope.kept.history)
     elif context is None:
         context = Context(request) if store is None else await find_context(store, scope.caller.tenant, request)
-    caller = scope.caller
-    if context.session is not None and caller.asker.session is None:
-        asker = with_session(caller.asker, context.session, "previous_response_id")
-        scope = msgspec.structs.replace(scope, caller=msgspec.structs.replace(caller, asker=asker))
+    if context.session is not None:
+        scope = msgspec.structs.replace(scope, caller=caller_in(context.session, scope.caller))
     return Ground(context.request, context, policy, scope)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from responses_gateway.request import Loss
-from responses_gateway.request.who_asks import NOBODY, Asker
+from responses_gateway.request.who_asks import NOBODY, Asker, session_id
 from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.server.protocols.interface import ClientProtocol
 from responses_gateway.server.protocols.responses import RESPONSES
@@ -174,6 +174,11 @@ class RequestFacts(msgspec.Struct, eq=False):
     exchange: Mapping[str, Any] = msgspec.field(default_factory=dict)
     notes: dict[str, Any] = msgspec.field(default_factory=dict)
     rejected: Mapping[str, Any] | None = None
+
+    @property
+    def session_id(self) -> str | None:
+        """The opaque id of the session, if there is one."""
+        return None if self.asker.session is None else session_id(self.tenant, self.asker.session)
 
 
 def answer_facts(translator: Translator) -> AnswerFacts:

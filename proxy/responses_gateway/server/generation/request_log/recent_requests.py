@@ -14,7 +14,6 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from responses_gateway.request.who_asks import session_id
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.request_log.log_line import log_line, outcome_of
 from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
@@ -142,7 +141,7 @@ def shown(facts: RequestFacts) -> dict[str, Any]:
     line = facts.rejected or log_line(facts)
     return {
         **line,
-        "session_id": None if facts.asker.session is None else session_id(facts.tenant, facts.asker.session),
+        "session_id": facts.session_id,
         "id": facts.id,
         "outcome": "running" if facts.ended is None else line["outcome"],
         "started": facts.started,
