@@ -227,12 +227,12 @@ of its tool stands beside its arguments. A custom tool takes any text. An object
 tool of the request. Arguments that are not JSON are sent as the model wrote them, unless `repair_calls` finds one reading:
 clients refuse them, and report the error to the model.
 
-A call's `extra_content` (Gemini's `thought_signature`) is a member of its item, or of the `tool_use` block, and goes back
-unchanged, stored or not, also with calls that the gateway runs. If it comes after the call has begun, it is in
-`output_item.done`, and in the Messages API the signature of an empty thinking block after the call. The same holds for
-OpenRouter's `reasoning_details` of the `reasoning` item, if they contain more than its text; those without a text, or after it,
-are a separate item. In the Messages API they are in the `signature` of the thinking block, if thinking is shown. Encrypted
-reasoning contains both, for clients that keep nothing else.
+A call's `extra_content` (Gemini's `thought_signature`, in LiteLLM's `provider_specific_fields` too) is a member of its item,
+or of the `tool_use` block, and goes back as it came, stored or not, also with calls that the gateway runs. If it comes after
+the call has begun, it is in `output_item.done`, and in the Messages API the signature of an empty thinking block after the
+call. The same holds for OpenRouter's `reasoning_details` of the `reasoning` item, if they contain more than its text; those
+without a text, or after it, are a separate item. In the Messages API they are in the `signature` of the thinking block, if
+thinking is shown. Encrypted reasoning contains both, for clients that keep nothing else.
 """
 
 EVENTS = """

@@ -21,12 +21,10 @@ import msgspec
 from responses_gateway.wire.error_reasons import error_in, says_something
 
 _REASONING = ("reasoning", "reasoning_content", "thinking")
-# A text of so many digits is no number that means anything here.
-_DIGITS = 16
-# Fields in which an object may have its text.
-_TEXTS = ("text", "content", "summary", "thinking")
-# Bytes with the last ids of a prompt: many more than are looked at, since the first one may be cut.
-_PROMPT_END = 256
+_TEXTS = ("text", "content", "summary", "thinking")  # fields in which an object may have its text
+_RAW = ("prompt_token_ids", "sglext", "weight_versions")  # fields that are kept as they came
+_DIGITS = 16  # a text of so many digits is no number that means anything here
+_PROMPT_END = 256  # bytes with the last ids of a prompt: more than are looked at, since the first one may be cut
 _NUMBERS = re.compile(rb"[0-9]+")
 # A text that says so, in the place of a chunk: "Error: …", "[ERROR] …", "An error occurred", "ValueError: …".
 _ERROR_TEXT = re.compile(
@@ -43,9 +41,9 @@ class FunctionDelta(msgspec.Struct, gc=False):
 
     name: str | None = None
     arguments: str | dict[str, Any] | list[Any] | None = None
-    # What the arguments are called by some servers, if they are there at all.
-    parameters: Any = None
+    parameters: Any = None  # what some servers call the arguments, as `input`
     input: Any = None
+    provider_specific_fields: None = None  # as that of a call
 
 
 class ToolCallDelta(msgspec.Struct, gc=False):
@@ -56,8 +54,10 @@ class ToolCallDelta(msgspec.Struct, gc=False):
     function: FunctionDelta | None = None
     # What only the server understands, and wants back with the call (Gemini's `thought_signature`).
     extra_content: dict[str, Any] | None = None
-    # Of servers that leave `function` out.
-    name: Any = None
+    # The same at LiteLLM and others; `converted` makes `extra_content` of it.
+    provider_specific_fields: None = None
+    thought_signature: None = None
+    name: Any = None  # of servers that leave `function` out, as those below
     arguments: Any = None
     parameters: Any = None
     input: Any = None
@@ -74,6 +74,7 @@ class Delta(msgspec.Struct, gc=False):
     refusal: str | None = None
     tool_calls: list[ToolCallDelta] | None = None
     function_call: FunctionDelta | None = None
+    finish_reason: None = None  # `converted` gives it to the choice
 
 
 class TopLogprob(msgspec.Struct, gc=False):
@@ -84,12 +85,9 @@ class TopLogprob(msgspec.Struct, gc=False):
     bytes: list[int] | None = None
 
 
-class TokenLogprob(msgspec.Struct, gc=False):
+class TokenLogprob(TopLogprob, gc=False):
     """A sampled token with its log probability (natural logarithm)."""
 
-    token: str
-    logprob: float
-    bytes: list[int] | None = None
     top_logprobs: list[TopLogprob] | None = None
 
 
@@ -97,8 +95,7 @@ class Logprobs(msgspec.Struct, gc=False):
     """`choices[0].logprobs`."""
 
     content: list[TokenLogprob] | None = None
-    # Of text completions.
-    token_logprobs: list[float | None] | None = None
+    token_logprobs: list[float | None] | None = None  # of text completions, as `tokens`
     tokens: list[str | None] | None = None
 
 
@@ -115,11 +112,9 @@ class Choice(msgspec.Struct, gc=False):
     matched_stop: Any = None
     token_ids: list[int] | None = None
     error: Any = None
-    # Of text completions, which have no delta.
-    text: Any = None
+    text: Any = None  # of text completions, which have no delta
     prompt_token_ids: msgspec.Raw = msgspec.Raw()
-    # What vLLM and SGLang tell of sampling, if they are asked.
-    weight_versions: msgspec.Raw = msgspec.Raw()
+    weight_versions: msgspec.Raw = msgspec.Raw()  # what vLLM tells of sampling if it is asked, and SGLang in `sglext`
     sglext: msgspec.Raw = msgspec.Raw()
 
     @property
@@ -160,10 +155,9 @@ class ChatUsage(msgspec.Struct, gc=False):
     total_tokens: int | None = None
     prompt_tokens_details: PromptTokensDetails | None = None
     completion_tokens_details: CompletionTokensDetails | None = None
-    # Set by `usage.usage_in`: what was read from the cache, or written to it, may be no part of the prompt's; the counts are
-    # not those of the chunk's `usage`.
+    # Set by `usage.usage_in`: what was read from the cache, or written to it, may be no part of the prompt's.
     apart: bool = False
-    elsewhere: bool = False
+    elsewhere: bool = False  # set by it, too: the counts are not those of the chunk's `usage`
 
 
 class Chunk(msgspec.Struct, gc=False):
@@ -172,14 +166,13 @@ class Chunk(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     usage: ChatUsage | None = None
     error: Any = None
+    finish_reason: None = None  # `converted` gives it to the choices
     # vLLM, in the first chunk: as it came, since there may be hundreds of thousands.
     prompt_token_ids: msgspec.Raw = msgspec.Raw()
-    # SGLang, at the end, if it is asked.
-    sglext: msgspec.Raw = msgspec.Raw()
+    sglext: msgspec.Raw = msgspec.Raw()  # SGLang, at the end, if it is asked
     # Set by `decode_chunk`: the payload was not valid Unicode and may contain halves of surrogate pairs.
     lenient: bool = False
-    # Set by `decode_chunk`: some fields had other types.
-    converted: bool = False
+    converted: bool = False  # set by `decode_chunk`: some fields had other types
 
     @property
     def prompt_end(self) -> list[int]:
@@ -205,10 +198,6 @@ class Chunk(msgspec.Struct, gc=False):
             return False  # because the last chunk counts again: reading all names takes longer than the chunk
         find = payload.find  # `in` would make and catch an error each time
         return self.usage is not None or find(b'okens"') >= 0 or find(b'ount"') >= 0 or find(b'"predicted_n"') >= 0
-
-
-# Fields that are kept as they came.
-_RAW = ("prompt_token_ids", "sglext", "weight_versions")
 
 
 _decoder = msgspec.json.Decoder(Chunk)
@@ -270,8 +259,11 @@ def converted(chunk: Any) -> Any:
     choices = chunk.get("choices")
     if isinstance(choices, list):
         chunk["choices"] = [choice for choice in choices if choice]  # null, or nothing else
+    reason = _reason(chunk.pop("finish_reason", None))
+    if reason not in (None, "error") and chunk.get("choices") == [] and not chunk.get("error"):
+        chunk["choices"] = [{}]
     for choice in _objects(chunk.get("choices")):
-        _convert_choice(choice)
+        _convert_choice(choice, reason)
     usage = chunk.get("usage")
     if isinstance(usage, dict):
         chunk["usage"] = _converted_usage(usage, needed=not chunk.get("choices"))
@@ -280,18 +272,27 @@ def converted(chunk: Any) -> Any:
     return chunk
 
 
-def _convert_choice(choice: dict[str, Any]) -> None:
+def _convert_choice(choice: dict[str, Any], reason: str | None) -> None:
+    """Convert a choice. `reason`: why it ended, if the chunk tells beside it."""
     if choice.get("index", 0) is None:
         del choice["index"]
-    if "logprobs" in choice:
-        choice["logprobs"] = _logprobs(choice["logprobs"])
+    choice["logprobs"] = _logprobs(choice.get("logprobs"))
     if not _are_ids(choice.get("token_ids")):
         choice["token_ids"] = None
-    for name in ("delta", "message"):
-        if not choice.get(name):
-            choice[name] = None
-    for delta in _objects([choice.get("delta"), choice.get("message")]):
+    choice["delta"] = choice.get("delta") or None
+    choice["message"] = choice.get("message") or None
+    for delta in _objects([choice["delta"], choice["message"]]):
+        reason = _reason(delta.pop("finish_reason", None)) or reason
         _convert_delta(delta)
+    if not choice.get("finish_reason") or isinstance(choice["finish_reason"], dict):
+        choice["finish_reason"] = _reason(choice.get("finish_reason")) or reason
+
+
+def _reason(value: Any) -> str | None:
+    """Return why an answer ended, which is a text, or an object that has one (SGLang's own API)."""
+    if isinstance(value, dict):
+        value = value.get("type") or value.get("reason")
+    return value if isinstance(value, str) and value else None
 
 
 def text_of(value: Any) -> str:
@@ -321,11 +322,21 @@ def _convert_delta(delta: dict[str, Any]) -> None:
             call["index"] = whole_number(call.get("index"))
             if isinstance(call.get("function"), str):
                 call["name"] = call.pop("function")
+            signature = _signature(call)
             if not isinstance(call.get("extra_content"), dict):
-                call["extra_content"] = None
-    for name in ("tool_calls", "function_call"):
-        if not delta.get(name):
-            delta[name] = None
+                call["extra_content"] = signature
+    delta["tool_calls"] = delta.get("tool_calls") or None
+    delta["function_call"] = delta.get("function_call") or None
+
+
+def _signature(call: dict[str, Any]) -> dict[str, Any] | None:
+    """Take the signature of a call from it, or from its function; return what goes back to the server with the call."""
+    fields = [part.pop("provider_specific_fields", None) for part in _objects([call, call.get("function")])]
+    alone = call.pop("thought_signature", None)
+    for signature in [part.get("thought_signature") for part in _objects(fields)]:
+        if isinstance(signature, str) and signature:
+            return {"provider_specific_fields": {"thought_signature": signature}}
+    return {"thought_signature": alone} if isinstance(alone, str) and alone else None
 
 
 def _id(value: Any) -> str | None:

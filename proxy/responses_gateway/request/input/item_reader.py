@@ -33,12 +33,11 @@ SILENT_ITEMS = {
     "context_compaction": "its content was encrypted by another server",
 }
 
+_PRECEDENCE = "takes precedence over reasoning.effort and text.format of the request"
 # Items that were read before: tools are declared, and values merged into the parameters of the request.
 READ_ELSEWHERE = {
     "additional_tools": Loss("item", "additional_tools", "adapted", "its tools are declared for the whole request"),
-    "configuration_update": Loss(
-        "item", "configuration_update", "preserved", "takes precedence over reasoning.effort and text.format of the request"
-    ),
+    "configuration_update": Loss("item", "configuration_update", "preserved", _PRECEDENCE),
 }
 
 # Those of them whose meaning is honoured elsewhere: strict mode lets them pass.
@@ -46,7 +45,7 @@ HONOURED_ITEMS = frozenset({"mcp_list_tools", "mcp_approval_response"})
 
 _MESSAGE = Loss("item", "message", "preserved")
 _REASONING = Loss("item", "reasoning", "preserved")
-
+_SIGNATURES = frozenset({"provider_specific_fields", "thought_signature"})  # in `extra_content`, but members of the call
 # Base64, far longer than any word.
 _CIPHERTEXT = re.compile(r"[A-Za-z0-9+/_=-]{64,}")
 
@@ -485,5 +484,5 @@ def _tool_call(matched: MatchedCall, extra: Object) -> Object:
     call: Object = {"id": matched.id, "type": "function", "function": function}
     wanted = extra.get(matched.call.call_id) if matched.call.extra is None else matched.call.extra
     if wanted is not None:
-        call["extra_content"] = wanted
+        call |= wanted if wanted and _SIGNATURES.issuperset(wanted) else {"extra_content": wanted}
     return call

@@ -61,10 +61,7 @@ WAITING = Gauge(
     together="livemax",
 )
 OLDEST = Gauge(
-    "waiting_oldest_seconds",
-    "How long the oldest waiting background response has waited.",
-    ("window",),
-    together="livemax",
+    "waiting_oldest_seconds", "How long the oldest waiting background response has waited.", ("window",), together="livemax"
 )
 BEGUN = Counter(
     "waiting_begun_total",

@@ -57,9 +57,7 @@ VERDICT_SECONDS = Histogram(
     (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0),
 )
 JUDGE_TOKENS = Counter(
-    "safeguards_tokens_total",
-    "Tokens used to judge tool calls: of the prompts (input) and the answers (output).",
-    ("kind",),
+    "safeguards_tokens_total", "Tokens used to judge tool calls: of the prompts (input) and the answers (output).", ("kind",)
 )
 SAFEGUARD_METRICS = (VERDICTS, VERDICT_SECONDS, JUDGE_TOKENS)
 
