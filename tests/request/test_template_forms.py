@@ -41,6 +41,10 @@ CHAT: Messages = [
         ("System role not supported", "no_system"),
         ("Developer instruction is not enabled for models/gemma-3-27b-it", "no_system"),
         ("Tool messages are not supported", "told_calls"),
+        ("No endpoints found that support image input", "no_images"),
+        ("This model does not support images.", "no_images"),
+        ("Image input is not enabled for this model", "no_images"),
+        ("At most 0 image(s) may be provided in one prompt.", "no_images"),
         ("Two user turns in a row", "alternating"),
         ("The first turn is not a user turn", "alternating"),
         ("Expected assistant after tool result", "alternating"),
@@ -73,6 +77,17 @@ CHAT: Messages = [
 )
 def test_refusals_name_a_form(refusal: str, form: str) -> None:
     assert forms_wanted(refusal.encode()) == {form}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "The image format image/tiff is not supported", "Failed to load image", "Does not support images larger than 20 MB",
+        "The server does not support image URLs, only data URLs", "image_url.detail is not supported",
+    ],
+)  # fmt: skip
+def test_a_refusal_of_one_image_leaves_all_where_they_are(refusal: str) -> None:
+    assert "no_images" not in forms_wanted(refusal.encode())
 
 
 @pytest.mark.parametrize(

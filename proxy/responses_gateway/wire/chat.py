@@ -30,8 +30,7 @@ _NUMBERS = re.compile(rb"[0-9]+")
 _ERROR_TEXT = re.compile(
     rb"\s{0,9}[\[\"(]?(?:[\w.'-]{1,40}:? ){0,4}?[\w.]{0,60}?(?:errors?|exception|failed|failure|fatal)\b", re.IGNORECASE
 )
-# What a part of a chunk has in it, or a page in its place.
-_MARKS = re.compile(rb'[{}\[\]"\\<>]')
+_MARKS = re.compile(rb'[{}\[\]"\\<>]')  # what a part of a chunk has in it, or a page in its place
 # A sign of life in brackets, as `[DONE]` is: no JSON begins like that. What may be meant for that is none.
 _LABEL = re.compile(rb"\[(?!(?:null|true|false|NaN|Infinity|done)\])[A-Za-z][\w -]*\]")
 

@@ -33,35 +33,26 @@ from responses_gateway.wire.errors import ApiError, server_error
 
 _ERROR_BODY_LIMIT = 64 * 1024
 _BROKE = "The connection to the backend broke in the middle of the answer."
-# Size in bytes above which a server may close the connection because of the body.
-_LARGE = 256 * 1024
-# The answer to a chat request, its body unread.
-Answer = aiohttp.ClientResponse | PushedAnswer
-# Seconds after the head of an error in which its body is expected: servers send both together.
-_SOON = 2.0
-# What some servers and proxies answer in the place of 200.
-_CREATED = 201
-# A request body.
-Body = bytes | aiohttp.StreamReader | None
+_LARGE = 256 * 1024  # size in bytes above which a server may close the connection because of the body
+Answer = aiohttp.ClientResponse | PushedAnswer  # the answer to a chat request, its body unread
+_SOON = 2.0  # seconds after the head of an error in which its body is expected: servers send both together
+_CREATED = 201  # what some servers and proxies answer in the place of 200
+Body = bytes | aiohttp.StreamReader | None  # of a request
 # Seconds that an idle connection is kept, because vLLM closes its own after five, and a request that meets such an end is lost;
 # only chat requests and, by aiohttp, those without side effects (GET) are repeated.
 _KEEPALIVE = 4
 _CHAT_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
-# How requests fail that no backend answers.
-_UNANSWERED = (aiohttp.ClientError, ConnectionError, TimeoutError)
-# Seconds that a backend may take to end the body after its last event.
-_LINGER = 1.0
+_UNANSWERED = (aiohttp.ClientError, ConnectionError, TimeoutError)  # how requests fail that no backend answers
+_LINGER = 1.0  # seconds that a backend may take to end the body after its last event
 # How a backend fails that has begun to answer: the connection broke, or nothing came for too long.
 Failure = Literal["broke", "silent"]
-# The longest `Retry-After` in seconds that is taken seriously: a day.
-_LONGEST_WAIT = 24 * 3600
+_LONGEST_WAIT = 24 * 3600  # the longest `Retry-After` in seconds that is taken seriously: a day
 # The id of a request at a backend is a UUID: some servers (llama-cpp-python) refuse requests with any other id.
 _REQUEST_ID = "X-Request-Id"
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 # What the keys of a provider have in them ("OpenAI" in base64, in the middle), and the domain of its servers.
 _PROVIDERS = (("T3BlbkFJ", "openai.com"), ("sk-ant-", "anthropic.com"))
-# An id that the gateway gave itself: the backend gets the same digits.
-_OWN = re.compile(r"req_[0-9a-f]{32}")
+_OWN = re.compile(r"req_[0-9a-f]{32}")  # an id that the gateway gave itself: the backend gets the same digits
 
 
 class Unreachable(ApiError):

@@ -32,10 +32,8 @@ from responses_gateway.wire.tools import CUSTOM_INPUT
 
 T = TypeVar("T")
 
-# Made once, because `json.dumps` makes one for each call.
-_json = json.JSONEncoder(ensure_ascii=False).encode
-# The result of a call that was approved, until it is run.
-NOT_RUN_YET = "The user approved this call. It was not run yet."
+_json = json.JSONEncoder(ensure_ascii=False).encode  # made once, because `json.dumps` makes one for each call
+NOT_RUN_YET = "The user approved this call. It was not run yet."  # the result of a call that was approved, until it is run
 
 
 class InputCall(msgspec.Struct, frozen=True):

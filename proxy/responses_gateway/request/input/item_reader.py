@@ -16,7 +16,7 @@ from responses_gateway.request.fields import Object, optional_text, quote
 from responses_gateway.request.input.call_matching import NO_OUTPUT, PENDING_OUTPUT, MatchedCall, MatchedCalls, is_other_turn
 from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_foreign_search
 from responses_gateway.request.input.items import Entry, assistant_text, reasoning_text, system_text, user_content
-from responses_gateway.request.input.template_forms import APPROVAL, FORMED, in_forms, nine_characters, users_merged
+from responses_gateway.request.input.template_forms import APPROVAL, in_forms, losses_of, nine_characters, users_merged
 from responses_gateway.request.loss_report import Loss, LossReport, reported
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
@@ -40,14 +40,12 @@ READ_ELSEWHERE = {
     "configuration_update": Loss("item", "configuration_update", "preserved", _PRECEDENCE),
 }
 
-# Those of them whose meaning is honoured elsewhere: strict mode lets them pass.
-HONOURED_ITEMS = frozenset({"mcp_list_tools", "mcp_approval_response"})
+HONOURED_ITEMS = frozenset({"mcp_list_tools", "mcp_approval_response"})  # elsewhere, so that strict mode lets them pass
 
 _MESSAGE = Loss("item", "message", "preserved")
 _REASONING = Loss("item", "reasoning", "preserved")
 _SIGNATURES = frozenset({"provider_specific_fields", "thought_signature"})  # in `extra_content`, but members of the call
-# Base64, far longer than any word.
-_CIPHERTEXT = re.compile(r"[A-Za-z0-9+/_=-]{64,}")
+_CIPHERTEXT = re.compile(r"[A-Za-z0-9+/_=-]{64,}")  # base64, far longer than any word
 
 
 class TurnEnd(NamedTuple):
@@ -107,8 +105,7 @@ class ItemReader:
             return messages
         continued = self._policy.continues_last_message and messages[-1]["role"] == "assistant"
         formed = in_forms(messages, forms, continued=continued)
-        if formed != messages:
-            self._report.add(FORMED)
+        self._report.repeat(losses_of(messages, formed))
         return formed
 
     def later_messages(self, entries: Iterable[Entry]) -> list[Object]:
@@ -295,8 +292,7 @@ _READERS: dict[str, Callable[[ItemReader, Entry], None]] = {
 }
 
 
-# The text of a tool message whose output has no text.
-SEE_BELOW = "(the output follows in the next message)"
+SEE_BELOW = "(the output follows in the next message)"  # the text of a tool message whose output has no text
 
 _REASONING_FIELDS = {
     "reasoning": ("reasoning",),

@@ -36,8 +36,7 @@ _TEXT_TYPES = frozenset({"input_text", "output_text", "text", "summary_text", "r
 # Those of them that a message or a thought may have, as a tuple, because what a client sends as a type may not be hashable.
 _PLAIN_TYPES = ("input_text", "output_text", "text", "reasoning_text")
 _DETAILS = frozenset({"auto", "low", "high"})
-# Files -> their paths for the code.
-SandboxFiles = Mapping[SentFile, str]
+SandboxFiles = Mapping[SentFile, str]  # files -> their paths for the code
 
 
 class Entry(msgspec.Struct, frozen=True):

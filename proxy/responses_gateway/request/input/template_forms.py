@@ -1,6 +1,7 @@
 """The forms in which the templates of some models want a conversation, and the words with which they refuse all others.
 
-Each form says the same as the messages before. A wrong guess costs one request, because a form counts only if it is taken.
+Each form says the same as the messages before, but for images that a model cannot see. A wrong guess costs one request, because
+a form counts only if it is taken.
 
 Some want the turns of user and assistant to alternate (Mistral's and others). Nothing is left out: messages of one role in a
 row become one, and where a turn is missing a short one is put in. A user never speaks directly behind the result of a tool,
@@ -27,10 +28,10 @@ _ANSWER = {"role": "assistant", "content": "Understood."}
 _LAST = {"role": "user", "content": "Go on."}
 THOUGHTS = ("reasoning", "reasoning_content")
 FORMED = Loss("content", "turns", "adapted", "messages are joined, divided or put in, as the model's template wants them")
-# How the ids of calls begin that wait for the client's approval, by which they are found.
-APPROVAL = "mcpr_"
-# Bytes of a refusal that are searched, because one that quotes the whole request would hold up all streams.
-_LONGEST = 16 * 1024
+UNSEEN = Loss("content", "input_image", "ignored", "of tools and earlier turns, where the model turns out to take text only")
+APPROVAL = "mcpr_"  # how the ids of calls begin that wait for the client's approval, by which they are found
+_LONGEST = 16 * 1024  # bytes of a refusal that are searched: one that quotes the whole request would hold up all streams
+_IMAGE = {"type": "text", "text": "[An image was left out, because you do not support image input.]"}
 _SILENT: Object = {"role": "assistant", "content": ""}
 
 
@@ -48,11 +49,6 @@ def alternating(messages: Sequence[Object]) -> list[Object]:
     if ordered and ordered[-1]["role"] in ("assistant", "system"):
         ordered.append(_LAST)
     return ordered
-
-
-def alternating_before(messages: Sequence[Object]) -> list[Object]:
-    """Return the same where the answer continues the last message."""
-    return [*alternating(messages[:-1]), messages[-1]]
 
 
 def with_leading(messages: Sequence[Object]) -> tuple[list[Object], Sequence[Object]]:
@@ -81,10 +77,7 @@ def _in_turns(messages: Iterable[Object]) -> Iterator[Object]:
     """Yield messages with those of one role in a row as one; each call is answered by a message of its own."""
     for role, row in itertools.groupby(messages, key=itemgetter("role")):
         together = list(row)
-        if role == "tool" or len(together) == 1:
-            yield from together
-        else:
-            yield joined(together)
+        yield from together if role == "tool" or len(together) == 1 else [joined(together)]
 
 
 def joined(row: Sequence[Object]) -> Object:
@@ -180,10 +173,31 @@ def _with_contents(messages: Sequence[Object]) -> Iterator[Object]:
         content = message.get("content", "")
         if isinstance(content, list):
             content = [part for part in content if part.get("text") != ""]
-        if content:
-            yield {**message, "content": content}
+        yield {**message, "content": content or (None if message.get("tool_calls") else "(empty)")}
+
+
+def _without_images(messages: Sequence[Object]) -> Iterator[Object]:
+    """Yield messages with words in the place of images: else an image of a tool, or one that was refused, ends the session. One
+    that the user sends now stays, so that the refusal is told."""
+    for number, message in enumerate(messages, 1 - len(messages)):
+        content = message.get("content")
+        if isinstance(content, list) and (number or messages[-2:][0]["role"] == "tool"):
+            parts = [_IMAGE if part["type"] == "image_url" else part for part in content]
+            yield {**message, "content": contents([part.get("text") or [part] for part in parts])}
         else:
-            yield {**message, "content": None if message.get("tool_calls") else "(empty)"}
+            yield message
+
+
+def _images(messages: Iterable[Object]) -> int:
+    parts = itertools.chain.from_iterable(said for message in messages if isinstance(said := message.get("content"), list))
+    return sum(part["type"] == "image_url" for part in parts)
+
+
+def losses_of(messages: Sequence[Object], formed: Sequence[Object]) -> list[Loss]:
+    """Return what a client is told of messages that were given other forms."""
+    if _images(formed) < _images(messages):
+        return [UNSEEN]
+    return [FORMED] if formed != messages else []
 
 
 def _without_null(messages: Sequence[Object]) -> Iterator[Object]:
@@ -197,6 +211,12 @@ def _without_null(messages: Sequence[Object]) -> Iterator[Object]:
 # and thinking in an assistant message with tool calls!" (gpt-oss), "Developer instruction is not enabled for …" (Google),
 # "messages: text content blocks must be non-empty". Contents come last, because turns are joined by them.
 _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = {
+    "no_images": (
+        r"\bnot (?:a )?multi-?modal\b|\bsupports? image input\b|\bunknown variant \W{0,4}image_url\b|\bat most 0 image"
+        r"|\bimage_url is only supported by|\bimage inputs? (?:is|are) not (?:supported|enabled|allowed)\b"
+        r"|\bnot support (?:images?(?: inputs?)?|vision|image_url)(?=[\"'`.,;\\]|$)",
+        _without_images,
+    ),
     "short_ids": (r"call ids?\b.{0,160}\b(?:length (?:of )?9|(?:9|nine) characters)\b", _with_short_ids),
     "single_calls": (r"\b(?:single|one) tool[- ]?calls?\b|\b(?:multiple|parallel) tool[- ]?calls?\b", _with_single_calls),
     "joined_thoughts": (r"\bcontent and (?:thinking|reasoning)\b", _with_joined_thoughts),
@@ -244,5 +264,6 @@ def in_forms(messages: Sequence[Object], forms: Collection[str], *, continued: b
     """Return chat messages in these forms; the same if they have them. `continued`: the answer continues the last one."""
     for name, (_, change) in _FORMS.items():
         if name in forms:
-            messages = list(alternating_before(messages) if continued and name == ALTERNATING else change(messages))
+            count = len(messages) - (continued and name == ALTERNATING)
+            messages = [*change(messages[:count]), *messages[count:]]
     return list(messages)

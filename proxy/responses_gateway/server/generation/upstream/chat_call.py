@@ -23,12 +23,10 @@ from responses_gateway.telemetry.tracing import trace_headers
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
 from responses_gateway.wire.errors import ApiError
 
-# Characters of the value of a header.
-_LONGEST = 256
+_LONGEST = 256  # characters of the value of a header
 # What a value may consist of; anything else is percent-encoded.
 _SAFE = "!#$&'()*+,/:;=?@[]^`|~ "
-# Takes what one read brought.
-Receive: TypeAlias = Callable[[bytes], None]
+Receive: TypeAlias = Callable[[bytes], None]  # takes what one read brought
 
 
 class AnswerKeeper(Protocol):

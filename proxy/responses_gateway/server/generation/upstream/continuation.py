@@ -35,8 +35,7 @@ from responses_gateway.wire.errors import ApiError
 
 # Why an answer broke off; `restart`: its gateway has stopped.
 Cause: TypeAlias = BrokenOff | Literal["broke", "silent", "restart"]
-# How many ids are tried, one after the other, in search of the last one whose text came.
-_TRIES = 64
+_TRIES = 64  # how many ids are tried, one after the other, in search of the last one whose text came
 # Ids before those that are looked at, because some tokenizers write the first token of a text in another way.
 _CONTEXT = 8
 _BROKEN = "\ufffd"

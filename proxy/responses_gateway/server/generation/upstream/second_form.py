@@ -10,7 +10,7 @@ from responses_gateway.backend.transport.client import ChatStream
 from responses_gateway.backend.transport.optional_fields import REFUSALS
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.request import Loss
-from responses_gateway.request.input.template_forms import FORMED, forms_to_try, in_forms
+from responses_gateway.request.input.template_forms import forms_to_try, in_forms, losses_of
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.upstream.chat_call import ChatCall, StrictForm
 from responses_gateway.wire.errors import ApiError
@@ -90,5 +90,5 @@ def report_changes(log: RequestLog, call: ChatCall, sent: ChatCall, chat: ChatSt
     """Report what of a request was changed on its way to the backend; once, though a response may have several turns."""
     losses = [_LOSSES[path] for path in chat.left_out if path in _LOSSES and path in call.added]
     if sent is not call:
-        losses.append(FORMED)
+        losses += losses_of(call.body["messages"], sent.body["messages"])
     log.losses([loss for loss in dict.fromkeys(call.words(losses)) if loss not in log.facts.losses])

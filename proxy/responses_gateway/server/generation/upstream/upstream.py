@@ -28,8 +28,7 @@ from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, chat_refused, in_client_terms, server_error
 from responses_gateway.wire.sse import as_stream
 
-# Largest body of a backend that answers with one JSON object, in bytes.
-COMPLETION_LIMIT = 64 * 1024 * 1024
+COMPLETION_LIMIT = 64 * 1024 * 1024  # largest body of a backend that answers with one JSON object, in bytes
 # How long the first events of the backend may wait until the tokens of the request are counted, in seconds, because the client
 # waits for them.
 _COUNTING_LIMIT = 1.0
