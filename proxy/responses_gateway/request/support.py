@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from responses_gateway.request.input.calls import CALL_ITEMS, OUTPUT_ITEMS
 from responses_gateway.request.input.item_reader import READ_ELSEWHERE, SILENT_ITEMS
-from responses_gateway.request.input.template_forms import FORMED, UNSEEN
+from responses_gateway.request.input.template_forms import FORMED
 from responses_gateway.request.loss_report import Loss
 from responses_gateway.request.parameters.parameters import PARAMETERS
 from responses_gateway.request.tools.declarations import HOSTED_TOOLS, hosted_reason
@@ -71,7 +71,7 @@ _CONTENT = (
     Loss("content", "refusal", "adapted", "sent back as text"),
     Loss("content", "input_image", "preserved", "as a URL or a data URL"),
     Loss("content", "input_image", "adapted", "detail levels that chat servers do not support are sent as high"),
-    Loss("content", "input_image", "ignored", "in a system or developer message"),
+    Loss("content", "input_image", "ignored", "in a system or developer message; of past turns, if only text is taken"),
     Loss("content", "input_file", "preserved", "as a file part with file_data"),
     Loss("content", "input_file", "adapted", "PDFs as text (extra `pdf`), files for code as paths; few servers fetch file_url"),
     Loss("content", "input_file", "ignored", "in a system or developer message"),
@@ -89,7 +89,6 @@ _CONTENT = (
     Loss("content", "call_id", "adapted", "a call id that is used twice is numbered"),
     Loss("content", "order", "adapted", "an output that does not follow its call is moved to it"),
     FORMED,
-    UNSEEN,
 )
 
 
