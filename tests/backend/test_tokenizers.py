@@ -114,7 +114,7 @@ def test_a_template_that_is_not_valid(tmp_path: Path) -> None:
 
 def test_without_the_packages_the_operator_learns_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = model(tmp_path)
-    monkeypatch.setitem(sys.modules, "responses_gateway.backend.tokenizer.chat_template", None)
+    monkeypatch.setitem(sys.modules, "responses_gateway.backend.tokenizer.jinja_environment", None)
     with pytest.raises(TokenizerError, match=r"pip install '\.\[tokenizer\]'"):
         loaded(folder)
     monkeypatch.setitem(sys.modules, "tokenizers", None)

@@ -10,16 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jinja2 import Template, TemplateError, nodes
-from jinja2.ext import Extension
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
 from responses_gateway.wire.errors import invalid_request
 
 Object = dict[str, Any]
-# What a template may raise for messages that it was not written for.
-TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 class ChatTemplate:
@@ -32,7 +25,7 @@ class ChatTemplate:
 
         `variables`: the special tokens by their names (`bos_token`, ...). Raises `jinja2.TemplateSyntaxError`, and
         `ImportError` without the extra."""
-        from responses_gateway.backend.tokenizer.chat_template import TEMPLATE_ERRORS, compile_templates  # noqa: PLC0415  (an extra)
+        from responses_gateway.backend.tokenizer.jinja_environment import TEMPLATE_ERRORS, compile_templates  # noqa: PLC0415  (an extra)
 
         self._templates = compile_templates(sources, now)
         self._errors = TEMPLATE_ERRORS
@@ -112,39 +105,3 @@ def _tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Object] | None:
     if not tools:
         return None
     return [{**tool, "function": {"name": None, "description": None, "parameters": None, **tool["function"]}} for tool in tools]
-
-
-def compile_templates(sources: Mapping[str, str], now: Callable[[], datetime]) -> dict[str, Template]:
-    """Compile templates by name. Raises `jinja2.TemplateSyntaxError`."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = lambda layout: now().strftime(layout)
-    return {name: environment.from_string(source) for name, source in sources.items()}
-
-
-class _Generation(Extension):
-    """`{% generation %}`: marks the model's own text, for training. Here it stands for its content."""
-
-    tags = {"generation"}  # noqa: RUF012  (as the base class has it)
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        line = next(parser.stream).lineno
-        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Write JSON without escaping HTML, which Jinja's own filter does."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _raise(message: str) -> None:
-    raise TemplateError(message)
