@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from responses_gateway.simulator.state import FAULT_COUNTS
 from responses_gateway.state import Sqlite
-from responses_gateway.state.interfaces import Sql
+from responses_gateway.state.interfaces import Sql, StoreUnavailable
 from tests.ports import free_port
 from tests.server.generation.test_takeover import stuck
 from tests.server.resources.test_websocket_resource import connect
@@ -91,6 +92,44 @@ def test_postgresql_comes_back_after_the_end(own_postgres: PostgresServer) -> No
             response = await ended(served, running)
             assert response["status"] == "completed"
             assert_whole(await stream(served, running), response)
+
+    run(test())
+
+
+def test_what_waits_for_a_file_that_another_program_holds_fails_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("responses_gateway.state.sqlite.BUSY_TIMEOUT", 0.05)
+    path = tmp_path / "x.sqlite3"
+    waits = 0
+    patience: list[str] = []
+
+    class Connection(sqlite3.Connection):
+        def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
+            nonlocal waits
+            waits += statement == "BEGIN IMMEDIATE"
+            patience.extend(statement.split("busy_timeout = ")[1:])
+            return super().execute(statement, *parameters)
+
+    def work(sql: Sql) -> None:
+        sql.execute("SELECT 1")
+
+    async def test() -> None:
+        other = sqlite3.connect(path, isolation_level=None)
+        monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Connection))
+        sqlite = Sqlite(path)
+        await sqlite.open()
+        other.execute("BEGIN EXCLUSIVE")
+        before = waits
+        outcomes = await asyncio.gather(*(sqlite.run(work) for _ in range(200)), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 200
+        assert waits - before <= 2
+        assert patience == ["200"]  # from now on, each waits no longer than that
+        other.execute("ROLLBACK")
+        other.close()
+        await sqlite.run(work)
+        assert patience == ["200", "50"]
+        await sqlite.close()
 
     run(test())
 

@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 # How long a transaction waits for one of another process, in seconds.
 BUSY_TIMEOUT = 10
+# How long the next ones wait when it was too long.
+_MOMENT = 0.2
 _RETRY = 0.02
 # The largest number of pieces of work in one transaction.
 _BATCH = 64
@@ -59,6 +61,7 @@ class Sqlite:
         self._waiting: deque[_Work] = deque()
         self._busy = False  # the thread will look for waiting work
         self._several_at_once = False  # so it was in the last transaction
+        self._was_busy = False  # another process had the file for too long, the last time
         self._begun_at = 0.0  # when the last transaction began, on the monotonic clock
 
     async def open(self) -> None:
@@ -110,8 +113,15 @@ class Sqlite:
         while self._waiting and len(batch) < _BATCH:
             batch.append(self._waiting.popleft())
         self._several_at_once = len(batch) > 1
-        outcomes = self._together(batch) if len(batch) > 1 else None
-        if outcomes is None:
+        values, error = self._alone(lambda sql: [one.function(sql) for one in batch])
+        self._expect_busy(error is not None and _is_busy(error))
+        if error is None:
+            outcomes: list[_Outcome] = [(value, None) for value in values]
+        elif len(batch) == 1 or self._was_busy:
+            if self._was_busy:  # what waits would wait as long again
+                batch += [self._waiting.popleft() for _ in range(len(self._waiting))]
+            outcomes = [(None, error)] * len(batch)
+        else:  # nothing was written
             outcomes = [self._alone(one.function) for one in batch]
         loop.call_soon_threadsafe(_deliver, batch, outcomes)
 
@@ -121,10 +131,11 @@ class Sqlite:
         if wait > 0 and not self._closed:
             time.sleep(wait)
 
-    def _together(self, batch: Sequence[_Work]) -> list[_Outcome] | None:
-        """Do all pieces of work in one transaction. Return None if one failed: nothing was written."""
-        values, error = self._alone(lambda sql: [one.function(sql) for one in batch])
-        return None if error is not None else [(value, None) for value in values]
+    def _expect_busy(self, busy: bool) -> None:
+        """Wait for a file that was `busy` for long no longer than a moment, until a transaction gets it."""
+        if busy != self._was_busy and self._connection is not None:
+            self._was_busy = busy
+            self._connection.execute(f"PRAGMA busy_timeout = {1000 * (_MOMENT if busy else BUSY_TIMEOUT):.0f}")
 
     def _alone(self, function: Callable[[Sql], Any]) -> _Outcome:
         """Do one piece of work as a transaction."""
@@ -219,6 +230,11 @@ def _unavailable(error: sqlite3.Error) -> StoreUnavailable:
     unavailable = StoreUnavailable(str(error))
     unavailable.__cause__ = error
     return unavailable
+
+
+def _is_busy(error: Exception) -> bool:
+    """Tell whether another process has had the file for as long as a transaction waits."""
+    return getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

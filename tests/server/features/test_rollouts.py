@@ -137,6 +137,33 @@ def test_without_keys_of_the_gateway_the_client_is_who_has_the_key_before_the_ro
     run(test())
 
 
+NAMES_OF_THE_KEY = ("Authorization", "X-Api-Key", "Api-Key")
+MESSAGE = {"model": "simulator", "max_tokens": 20, "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.parametrize("name", NAMES_OF_THE_KEY)
+@pytest.mark.parametrize(
+    ("path", "body"), [("/v1/responses", {"model": "simulator", "input": "hi"}), ("/v1/messages", MESSAGE)]
+)
+def test_without_keys_of_the_gateway_a_rollout_is_its_clients_whatever_header_has_the_key(
+    name: str, path: str, body: dict
+) -> None:
+    def key(name: str, value: str) -> dict[str, str]:
+        return {name: f"Bearer {value}" if name == "Authorization" else value}
+
+    async def test() -> None:
+        async with simulated() as served, aiohttp.ClientSession() as session:
+            url = f"{served.url}/rollouts/ep1"
+            assert await status(session, "post", f"{url}{path}", json=body, headers=key(name, "own")) == 200
+            for other in NAMES_OF_THE_KEY:
+                assert await status(session, "get", url, headers=key(other, "own")) == 200
+                assert await status(session, "get", url, headers=key(other, "another")) == 404
+            assert await status(session, "get", url) == 404
+            assert await status(session, "post", f"{url}/reward", json={"reward": 1}) == 404
+
+    run(test())
+
+
 def test_what_is_no_id_of_a_rollout_is_refused() -> None:
     async def test() -> None:
         async with simulated() as served, aiohttp.ClientSession() as session:

@@ -134,8 +134,8 @@ def tenant_of(request: web.Request) -> str:
     """Return the tenant of a request: what one tenant stored, another cannot see.
 
     With keys in the settings it is the name of the key, so that a key that replaces another one has access to the same
-    resources. Without, it is a digest of `Authorization`, whatever rollout is named behind the key; all requests without that
-    header are one tenant."""
+    resources. Without, it is a digest of `Authorization`, or of what that would be with the key of another header, whatever
+    rollout is named behind the key; all requests without a key are one tenant."""
     return tenant(request[EXCHANGE].client, request.headers)
 
 
@@ -143,8 +143,8 @@ def tenant(client: str | None, headers: Mapping[str, str]) -> str:
     """Return the tenant of a client with this name, or without one."""
     if client is not None:
         return f"key:{client}"  # the colon keeps it apart from the digests below
-    authorization = headers.get("Authorization")
-    if authorization is None or not (authorization := authorization.strip()):
+    authorization = headers.get("Authorization", "").strip() or f"Bearer {given_key(headers)}"
+    if authorization == "Bearer ":
         return ""
     if ":" in authorization and authorization[:7].lower() == "bearer ":
         authorization, _ = divided(authorization)
