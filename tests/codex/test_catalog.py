@@ -246,7 +246,7 @@ def test_it_uses_a_gateway_that_is_there_and_passes_the_status_on(codex: Codex, 
     with start(codex, stage.url, "exec", *PLAIN, "scenario: plain hi") as process:
         output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output.strip()) == (0, "A plain answer to “scenario: plain hi”.")
-    assert httpx.get(f"{stage.url}/models").status_code == 200  # it was not ours to stop
+    assert httpx.get(f"{stage.url}/models", timeout=PATIENCE).status_code == 200  # it was not ours to stop
 
 
 def test_a_signal_reaches_codex_and_the_gateway_ends_too(codex: Codex) -> None:

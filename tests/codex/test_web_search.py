@@ -14,6 +14,7 @@ from responses_gateway.cli import main
 from tests.codex.codex_cli import Codex, Run
 from tests.codex.servers import Background, Stage, StartStage
 from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_without_a_provider_codex_is_not_told_that_it_can_search(tmp_path: Path,
     assert (run.code, run.errors) == (0, [])
     assert web_tools(stage) == []
     assert searches(stage) == []
-    assert httpx.get(f"{stage.url}/models").json()["hosted_tools"] == []
+    assert httpx.get(f"{stage.url}/models", timeout=PATIENCE).json()["hosted_tools"] == []
 
 
 def test_what_every_command_of_codex_gets(tmp_path: Path, start_stage: StartStage, site: Website, engine: SearchEngine) -> None:
@@ -122,7 +123,7 @@ def test_what_every_command_of_codex_gets(tmp_path: Path, start_stage: StartStag
     }
     for command in sorted(commands):
         asked = {"id": "s", "model": "m", "commands": {command: [examples.get(command, {"any": "thing"})]}}
-        answer = httpx.post(f"{stage.url}/alpha/search", json=asked)
+        answer = httpx.post(f"{stage.url}/alpha/search", json=asked, timeout=PATIENCE)
         assert answer.status_code == 200, command
         known = command in examples
         assert (f"Not available here: {command}." in answer.json()["output"]) is not known

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from tests.ports import free_port
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 # Writes down with what it was started and what the gateway answers, then runs until it is told to end.
@@ -148,7 +149,7 @@ def test_one_that_was_there_before_is_used_and_stays(tmp_path: Path) -> None:
         with codex(tmp_path, "second", "--url", str(there["url"]), simulator=False) as (process, said):
             assert said["url"] == there["url"]
             assert process.wait(60) == 0
-        assert httpx.get(f"{there['url']}/models").status_code == 200
+        assert httpx.get(f"{there['url']}/models", timeout=PATIENCE).status_code == 200
 
 
 def test_a_backend_gets_a_gateway_of_its_own_whatever_answers_at_the_usual_address(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from responses_gateway.simulator import serving
 from responses_gateway.state import histories
 from responses_gateway.state.interfaces import Sql
 from tests.server.running_gateway import gateway, run
+from tests.waiting import PATIENCE
 
 # Long enough that each body is worth being kept.
 LONG = "Follow the house rules. " * (SMALLEST // 20)
@@ -48,7 +49,7 @@ def test_the_backend_gets_the_same_whether_a_history_is_known(store: str) -> Non
             serving(recording(asked["unknown"])) as other,
             gateway(one, store=store, seal_key="0" * 32) as with_memory,
             gateway(other, store=store, seal_key="0" * 32, known_history_bytes=0) as without,
-            httpx.AsyncClient() as client,
+            httpx.AsyncClient(timeout=PATIENCE) as client,
         ):
             items: list[Any] = [{"type": "message", "role": "user", "content": "Do it. " + LONG}]
             for number in range(6):
@@ -82,7 +83,7 @@ def test_the_backend_of_claude_code_gets_the_same_though_its_mark_for_the_cache_
             serving(recording(asked["unknown"])) as other,
             gateway(one, store="none") as with_memory,
             gateway(other, store="none", known_history_bytes=0) as without,
-            httpx.AsyncClient() as client,
+            httpx.AsyncClient(timeout=PATIENCE) as client,
         ):
             known = with_memory.parts.responses.preparation.known
             found: list[int] = []
@@ -138,7 +139,7 @@ def test_a_turn_of_a_known_history_stores_its_own_items_alone(monkeypatch: pytes
         async with (
             serving(create_simulator()) as backend,
             gateway(backend, store="memory") as served,
-            httpx.AsyncClient() as client,
+            httpx.AsyncClient(timeout=PATIENCE) as client,
         ):
             items: list[Any] = [{"type": "message", "role": "user", "content": "Do it. " + LONG}]
             for number in range(40):
@@ -177,7 +178,11 @@ def test_half_a_character_in_a_history_does_not_end_the_session(path: str, field
 
     async def test() -> None:
         asked: list[bytes] = []
-        async with serving(recording(asked)) as backend, gateway(backend) as served, httpx.AsyncClient() as client:
+        async with (
+            serving(recording(asked)) as backend,
+            gateway(backend) as served,
+            httpx.AsyncClient(timeout=PATIENCE) as client,
+        ):
             history: list[Any] = [{"role": "user", "content": "Do it. " + LONG}]
             for number in range(3):
                 history += turn(number, "cut \ud83d, whole \U0001f600" * 99)
