@@ -134,6 +134,42 @@ def test_what_waits_for_a_file_that_another_program_holds_fails_together(
     run(test())
 
 
+def test_what_waits_for_a_file_that_cannot_be_opened_because_it_is_held_fails_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file was replaced by another one, which another program has at the time."""
+    monkeypatch.setattr("responses_gateway.state.sqlite.BUSY_TIMEOUT", 0.05)
+    path = tmp_path / "x.sqlite3"
+    opened = 0
+
+    async def test() -> None:
+        nonlocal opened
+        sqlite = Sqlite(path)
+        await sqlite.open()
+        path.rename(tmp_path / "old.sqlite3")
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("PRAGMA journal_mode = WAL")
+        other.execute("BEGIN EXCLUSIVE")
+        connect = sqlite3.connect
+
+        def counted(*arguments: Any, **options: Any) -> sqlite3.Connection:
+            nonlocal opened
+            opened += 1
+            return connect(*arguments, **options)
+
+        monkeypatch.setattr(sqlite3, "connect", counted)
+        waiting = (sqlite.run(lambda sql: sql.execute("SELECT 1").fetchone()) for _ in range(50))
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 50
+        assert opened <= 2
+        other.execute("ROLLBACK")
+        other.close()
+        await sqlite.run(lambda sql: sql.execute("SELECT 1").fetchone())
+        await sqlite.close()
+
+    run(test())
+
+
 def test_the_disk_is_full(tmp_path: Path) -> None:
     long = "A question that needs room. " * 2000
 

@@ -61,7 +61,7 @@ class Sqlite:
         self._waiting: deque[_Work] = deque()
         self._busy = False  # the thread will look for waiting work
         self._several_at_once = False  # so it was in the last transaction
-        self._was_busy = False  # another process had the file for too long, the last time
+        self._patience: float = BUSY_TIMEOUT  # how long a transaction waits for the file, in seconds
         self._begun_at = 0.0  # when the last transaction began, on the monotonic clock
 
     async def open(self) -> None:
@@ -114,11 +114,12 @@ class Sqlite:
             batch.append(self._waiting.popleft())
         self._several_at_once = len(batch) > 1
         values, error = self._alone(lambda sql: [one.function(sql) for one in batch])
-        self._expect_busy(error is not None and _is_busy(error))
+        busy = error is not None and _is_busy(error)
+        self._expect_busy(busy)
         if error is None:
             outcomes: list[_Outcome] = [(value, None) for value in values]
-        elif len(batch) == 1 or self._was_busy:
-            if self._was_busy:  # what waits would wait as long again
+        elif len(batch) == 1 or busy:
+            if busy:  # what waits would wait as long again
                 batch += [self._waiting.popleft() for _ in range(len(self._waiting))]
             outcomes = [(None, error)] * len(batch)
         else:  # nothing was written
@@ -133,9 +134,11 @@ class Sqlite:
 
     def _expect_busy(self, busy: bool) -> None:
         """Wait for a file that was `busy` for long no longer than a moment, until a transaction gets it."""
-        if busy != self._was_busy and self._connection is not None:
-            self._was_busy = busy
-            self._connection.execute(f"PRAGMA busy_timeout = {1000 * (_MOMENT if busy else BUSY_TIMEOUT):.0f}")
+        patience = _MOMENT if busy else BUSY_TIMEOUT
+        if patience != self._patience:
+            self._patience = patience
+            if self._connection is not None:
+                self._connection.execute(f"PRAGMA busy_timeout = {1000 * patience:.0f}")
 
     def _alone(self, function: Callable[[Sql], Any]) -> _Outcome:
         """Do one piece of work as a transaction."""
@@ -181,7 +184,7 @@ class Sqlite:
         try:
             if self.path is not None:
                 self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            connection = sqlite3.connect(self.path or ":memory:", timeout=BUSY_TIMEOUT, isolation_level=None)
+            connection = sqlite3.connect(self.path or ":memory:", timeout=self._patience, isolation_level=None)
             # Files may shrink. The first write of a new file fixes this.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             if self.path is not None:
