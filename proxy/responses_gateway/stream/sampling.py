@@ -87,9 +87,7 @@ class SampledCall:
             return
         choice = choices[0]
         if not self._prompt:
-            prompt = bytes(chunk.prompt_token_ids or choice.prompt_token_ids)
-            if prompt[:1] == b"[":  # not null
-                self._prompt = prompt
+            self._prompt = chunk.prompt_ids
         if choice.sglext:
             self._take_sglext(choice.sglext)
         if choice.weight_versions:

@@ -174,6 +174,12 @@ class Chunk(msgspec.Struct, gc=False):
     converted: bool = False  # set by `decode_chunk`: some fields had other types
 
     @property
+    def prompt_ids(self) -> bytes:
+        """The ids of the prompt, as they came with the chunk or its first choice; nothing if there are none."""
+        ids = bytes(self.prompt_token_ids or (self.choices[0].prompt_token_ids if self.choices else b""))
+        return ids if ids[:1] == b"[" else b""  # not null
+
+    @property
     def prompt_end(self) -> list[int]:
         """The ids of the last tokens of the prompt, if the server sends them."""
         return [int(number) for number in _NUMBERS.findall(bytes(memoryview(self.prompt_token_ids)[-_PROMPT_END:]))[-8:]]

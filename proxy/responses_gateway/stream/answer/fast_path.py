@@ -33,6 +33,7 @@ _DETAILS = re.compile(rb'"reasoning_details":\s*\[\s*[^\]\s]')
 _END = b"\n\n"  # of an event
 
 _decode = msgspec.json.Decoder(str).decode
+_decode_ids = msgspec.json.Decoder(list[int]).decode
 
 # Chunks whose tokens wait for one another.
 _MOST_WAITING = 64
@@ -107,11 +108,10 @@ class ChunkPattern:
 
     def ids(self, insides: Sequence[bytes]) -> list[int] | None:
         """Return the ids in what stands between head and tail of some payloads; None if there are none."""
-        if not self.between:
-            return None
+        key = self.second or self.between
         try:
-            return [token for _, ids, _ in self.tokens(insides) for token in ids]
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            return [token for inside in insides for token in _decode_ids(b"[%b" % inside.rpartition(key)[2])] if key else None
+        except msgspec.DecodeError:
             return None
 
     def tokens(self, insides: Sequence[bytes]) -> list[tuple[str, list[int], Sequence[SampledLogprob]]]:

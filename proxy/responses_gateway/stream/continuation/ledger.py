@@ -68,9 +68,7 @@ class TokenLedger:
             return
         choice = choices[0]
         if not self._prompt:
-            given = bytes(chunk.prompt_token_ids or choice.prompt_token_ids)
-            if given[:1] == b"[":  # not null
-                self._prompt = given
+            self._prompt = chunk.prompt_ids
         text = self._text(choice)
         ids = choice.token_ids
         if ids is None:
