@@ -20,7 +20,7 @@ from responses_gateway.stream.translator import ApprovedCall, ToolListing, Trans
 from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.hosted import CitedSource
 from responses_gateway.wire.tools import Grammar
-from tests.stream.stream_player import DONE, call, events_of, finish, options, text, think
+from tests.stream.stream_player import DONE, call, event, events_of, finish, options, text, think
 from tests.stream.test_broken_off_streams import new_markup
 from tests.stream.test_hosted_calls import TOOLS
 
@@ -143,6 +143,13 @@ def in_a_loop(playing: Translator) -> None:
     playing.feed(text("Never read"))
 
 
+def asked_again(playing: Translator) -> None:
+    playing.start()
+    playing.feed(event({"error": {"message": "unknown field", "code": 400}}))
+    playing.ask_again()
+    playing.feed(text("So.") + finish() + DONE)
+
+
 PLAYS: dict[str, tuple[Callable[[Translator], None], dict[str, Any]]] = {
     "plain": (plain, {"sealed": ("seal",)}),
     "in one piece": (in_one_piece, {}),
@@ -154,6 +161,7 @@ PLAYS: dict[str, tuple[Callable[[Translator], None], dict[str, Any]]] = {
     "refused": (refused, JUDGED),
     "stopped": (stopped, {}),
     "in a loop": (in_a_loop, {}),
+    "asked again": (asked_again, {}),
     "with tools": (with_tools, {"tools": TOOLS, "hosted": HostedOptions()}),
 }
 

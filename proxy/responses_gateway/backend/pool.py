@@ -287,6 +287,14 @@ class Pool:
         if member is not None and member.continues_by == "chat":
             member.continues_by = None
 
+    def refuses_in_streams(self, backend: str) -> bool:
+        """Have the first event of each answer of a backend waited for, which may be a refusal. Tell whether it was already."""
+        member = self.members.by_name.get(backend)
+        known = member is None or member.backend.refuses_in_streams
+        if member is not None:
+            member.backend.refuses_in_streams = True
+        return known
+
     def retry_route(self, route: Route, failed: str, reason: Reason = "broke") -> Route | None:
         """Return the route of another attempt without the backend that failed, or None: too many attempts, no other backend,
         or no budget left. Requests of a backend that cannot be reached, or that is going, need no budget to move to a healthy

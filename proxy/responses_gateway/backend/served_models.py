@@ -46,11 +46,10 @@ class BackendSpec:
 
     `models`: patterns of the names that it serves; empty: the models that it lists. `aliases`: the client's name → the
     backend's. `max_concurrency`: requests that it gets at once; None: any number. `weight`: its share of the work, relative to
-    the others. `continue_answers`: how often another backend may continue an answer; None:
-    once, if all that serve the model are alike.
-    `router`: there are many servers behind the URL; None: its answers tell. `session_hints`: as which kind of server it is told
-    of sessions; None: it is not. `source`: `settings`, `admin`, or the kind of the
-    source that names it as a member of a `pool`, with the name of its `pod`, if it has one; `draining`: it shuts down."""
+    the others. `continue_answers`: how often another backend may continue an answer; None: once, if all that serve the model
+    are alike. `router`: there are many servers behind the URL; None: its answers tell. `session_hints`: as which kind of server
+    it is told of sessions; None: it is not. `source`: `settings`, `admin`, or the kind of the source that names it as a member
+    of a `pool`, with the name of its `pod`, if it has one; `draining`: it shuts down."""
 
     name: str
     url: str

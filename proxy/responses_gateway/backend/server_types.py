@@ -22,14 +22,13 @@ class ServerType:
     `title`: its name for people. `owner`: what it writes into `owned_by` in the list of models. `identity`: an endpoint below
     the root, and a field of its answer (or a path, if that is its OpenAPI document) that proves the type. `software`: how its
     `Server` header begins, if that tells. `one_model`: what holds for the first model that it lists holds for all (other names,
-    adapters). `on_demand`: it may list models that it would have to load first.
-    `reasoning_field`: the field of a message in which it takes earlier reasoning; None if that is not known.
-    `max_tokens_field`: the field that limits an answer. `named_tool_choice`: how a call of one function is enforced: by an
-    object that names it, or by "required" with that function alone.
-    `own_limit`: how to raise the low limit at which it ends answers for which no limit was asked; empty if it has none.
+    adapters). `on_demand`: it may list models that it would have to load first. `reasoning_field`: the field of a message in
+    which it takes earlier reasoning; None if that is not known. `max_tokens_field`: the field that limits an answer.
+    `named_tool_choice`: how a call of one function is enforced: by an object that names it, or by "required" with that function
+    alone. `own_limit`: how to raise the low limit at which it ends answers for which no limit was asked; empty if it has none.
     `token_ids`: it sends the ids of its tokens if asked. `parser_flags`: it has vLLM's flags for parsers, with `parser_names`
-    where its names differ; otherwise `parsing` says how to have it parse. `enforcing`: how to have it enforce all schemas
-    of tools; `strict_matters`: it may enforce those of strict tools, and no others."""
+    where its names differ; otherwise `parsing` says how to have it parse. `enforcing`: how to have it enforce all schemas of
+    tools; `strict_matters`: it may enforce those of strict tools, and no others."""
 
     title: str
     owner: str | None = None

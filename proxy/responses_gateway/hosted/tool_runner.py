@@ -184,9 +184,7 @@ def _encodable(result: HostedResult) -> HostedResult:
 
 def _late_item(target: ToolTarget) -> dict[str, Any]:
     """Return the members of a call whose tool did not answer in time, as the tool would report it itself."""
-    if target.kind != "mcp":
-        return {}
-    return {"error": {"type": "mcp_protocol_error", "code": _TIMED_OUT, "message": _LATE}}
+    return {} if target.kind != "mcp" else {"error": {"type": "mcp_protocol_error", "code": _TIMED_OUT, "message": _LATE}}
 
 
 def _failed(target: ToolTarget, message: str, item: Mapping[str, Any] | None = None) -> HostedResult:

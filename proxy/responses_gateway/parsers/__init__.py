@@ -60,12 +60,11 @@ def parser(
 ) -> MarkupParser:
     """Make a parser for one response.
 
-    `reasoning`, `tools`: names of formats; None or "none" for no parser, "auto" for whatever markers come first.
-    `schemas`: the tools of the request, by their name in the chat request, with the JSON schema of their parameters.
-    `thinking_open`: whether the prompt ends inside an open reasoning block; None for the family's default.
-    `marker_ids`: those of `markers(...)` that are single tokens of the model, with their ids. If `feed` is then given token
-    ids, these markers count only where their token stands.
-    `reopens`: reasoning may begin anew behind text.
+    `reasoning`, `tools`: names of formats; None or "none" for no parser, "auto" for whatever markers come first. `schemas`: the
+    tools of the request, by their name in the chat request, with the JSON schema of their parameters. `thinking_open`: whether
+    the prompt ends inside an open reasoning block; None for the family's default. `marker_ids`: those of `markers(...)` that
+    are single tokens of the model, with their ids. If `feed` is then given token ids, these markers count only where their
+    token stands. `reopens`: reasoning may begin anew behind text.
 
     Raises `ValueError` for an unknown name."""
     form = format_of(reasoning, tools)

@@ -187,6 +187,7 @@ METHODS: dict[str, Callable[[Translator, bytes | None, MarkupOf], bytes]] = {
     "fail": lambda translator, error, _: translator.fail(ApiError(**json.loads(error or b"{}"))),
     "judge": lambda translator, replacement, _: translator.judge(_text(replacement)),
     "refuse": lambda translator, _, __: translator.refuse(),
+    "ask_again": lambda translator, _, __: translator.ask_again(),
     "restart": _restart,
     "resume": _resume,
     "list_tools": lambda translator, listing, _: translator.list_tools(

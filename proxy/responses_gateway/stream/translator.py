@@ -19,6 +19,7 @@ that another backend may continue an answer, one that breaks off does not end th
         case RunCalls():     send(translator.finish_call(outcome))    # of the first call
         case AnotherTurn():  translator.next_turn(markup)             # and feed takes the model's next answer
         case Continue():     send(translator.resume(join, markup))    # and feed takes what continues it; or restart, or fail
+        case Refused():      translator.ask_again()                   # and feed takes the answer to another request; or fail
         case Ended():        send(translator.terminal())"""
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from responses_gateway.stream.lifecycle.needs import (
     Continue,
     Ended,
     Needs,
+    Refused,
     RunCalls,
     Verdict,
     calls_to_run,
@@ -293,6 +295,13 @@ class Translator:
         """Whether another backend can continue the answer, should it break off now, or has to, since it did."""
         return (self.needs is None or type(self.needs) is Continue) and self.answer.continuable
 
+    def ask_again(self) -> bytes:
+        """Forget an error in the place of an answer: `feed` takes the answer to another request."""
+        self.answer.last = False
+        self.answer.error = None
+        self.needs = None
+        return self._noted("ask_again", None, b"")
+
     def restart(self, markup: Markup | LeadingThoughtDetector | None, start: object = None) -> bytes:
         """Forget an answer that has said nothing yet: another backend answers in its place. `start` is how that answer is read,
         as plain data, for the tape."""
@@ -387,6 +396,8 @@ class Translator:
     # ---- the end ---------------------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
+        if type(self.needs) is Refused:
+            self._fail(self.needs.error)
         if self.needs is not None:
             return
         try:
@@ -417,7 +428,11 @@ class Translator:
         answer = self.answer
         error = answer.error
         if error is not None and answer.broken_off is None:
-            self._fail(error if self.has_client_key else error.of_gateway_key())
+            error = error if self.has_client_key else error.of_gateway_key()
+            if not self.nothing_received:
+                self._fail(error)
+            else:
+                self.needs = Refused(error)
             return
         answer.finish()
         if answer.broken_off is not None:
@@ -537,7 +552,8 @@ class Translator:
         else:
             self.answer.late_error = error
         end_items = self.lifecycle.abandon if as_it_was is None else self.lifecycle.complete_texts
-        for step in (self.answer.stop, self._release, end_items):
+        release = (self.answer.release,) if self.defect is None else ()
+        for step in (self.answer.stop, *release, end_items):
             try:
                 step()
             except Exception as defect:  # nothing may stand between the client and its terminal event
@@ -546,10 +562,6 @@ class Translator:
             self._terminate("failed")
         else:
             self._end_as_it_was(as_it_was)
-
-    def _release(self) -> None:
-        if self.defect is None:
-            self.answer.release()
 
     def _terminate(self, status: Status) -> None:
         if self.lifecycle.aside is not None:

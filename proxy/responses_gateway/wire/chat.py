@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -245,6 +246,19 @@ def decode_chunk(payload: bytes) -> Chunk:
     return chunk
 
 
+def first_failure(payloads: Iterable[bytes]) -> tuple[bool, Any]:
+    """Tell whether the first payloads of a stream show what it is, and return the error if it is one. A chunk that only names
+    the role does not show it."""
+    for payload in payloads:
+        with suppress(MalformedChunk):
+            chunk = decode_chunk(payload)
+            failure = chunk.failure(payload)
+            deltas = [choice.delta or Delta(choice.finish_reason) for choice in chunk.choices or ()]
+            if failure is not None or any(any(msgspec.structs.astuple(delta)) for delta in deltas):
+                return True, failure
+    return False, None
+
+
 def _is_foreign(payload: bytes) -> bool:
     """Tell whether a payload that is no chunk cannot be half of one either: it is empty, or a word, a number or a time, quoted
     or not, or a label in brackets (`[PING]`)."""
@@ -306,9 +320,7 @@ def text_of(value: Any) -> str:
         return value
     if isinstance(value, list):
         return "".join(text for part in value if (text := text_of(part)))
-    if isinstance(value, dict):
-        return next((text for name in _TEXTS if (text := text_of(value.get(name)))), "")
-    return ""
+    return next((text for name in _TEXTS if (text := text_of(value.get(name)))), "") if isinstance(value, dict) else ""
 
 
 def _convert_delta(delta: dict[str, Any]) -> None:

@@ -191,6 +191,11 @@ def read_error_chunk(error: Any) -> ApiError:
     return _classify(next((code for code in codes if 400 <= code < 600), 500), reason, None)
 
 
+def status_in_place(error: ApiError) -> int:
+    """Return the status of a refusal that came as an error in a stream: 500 if nothing tells whose fault it is."""
+    return 500 if error.status == 502 else error.status
+
+
 def unreadable_answer(body: bytes) -> ApiError:
     """Return the error for a whole answer that is no chat completion, with what it says instead."""
     reason = reason_in_body(body).text

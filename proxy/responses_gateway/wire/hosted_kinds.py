@@ -27,11 +27,10 @@ class ItemForm(NamedTuple):
     them: progress, its text if it has one, more progress, its end. `response.TYPE.` stands before each name.
 
     `text`: the member with the text that is shown while it comes. It is the argument of this name; of `arguments` all of them.
-    `ends`: the ends that have an event; of any other the item itself tells.
-    `known`: the members that are known when the item is added. `empty`: the members that it is added with, in the place of
-    those that it will have. All others it has only when it is done.
-    `interrupted`: the status of a call that was interrupted.
-    `on_request`: the member that only those clients get that ask for it with `include`."""
+    `ends`: the ends that have an event; of any other the item itself tells. `known`: the members that are known when the item
+    is added. `empty`: the members that it is added with, in the place of those that it will have. All others it has only when
+    it is done. `interrupted`: the status of a call that was interrupted. `on_request`: the member that only those clients get
+    that ask for it with `include`."""
 
     type: str
     id_prefix: str

@@ -12,6 +12,7 @@ from typing import Literal
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import aiohttp
+import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -29,7 +30,9 @@ from responses_gateway.backend.transport.optional_fields import (
 )
 from responses_gateway.bounded_body import read_at_most
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
-from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.chat import first_failure
+from responses_gateway.wire.errors import ApiError, read_error_chunk, server_error, status_in_place
+from responses_gateway.wire.sse import SSEDecoder, SSETooLong
 
 _ERROR_BODY_LIMIT = 64 * 1024
 _BROKE = "The connection to the backend broke in the middle of the answer."
@@ -76,6 +79,8 @@ class Backend:
     A chat request is sent a second time, on a new connection, only if it went out on one that had served another request,
     and that was closed without a byte of an answer. aiohttp sends idempotent requests (GET, PUT, …)
     twice at most, and POST once."""
+
+    refuses_in_streams = False  # with status 200, and an error as the first event
 
     def __init__(
         self,
@@ -196,7 +201,10 @@ class Backend:
             raise self._silent(large=large) from None
         except _UNANSWERED as error:
             raise _unreachable(error, large=large) from None
-        return ChatStream(answer, self._lingering, large, self.takes_client_key)
+        chat = ChatStream(answer, self._lingering, large, self.takes_client_key)
+        if self.refuses_in_streams:
+            await chat.look()
+        return chat
 
     async def request(
         self,
@@ -299,6 +307,7 @@ class ChatStream:
         self._left = False
         self._refusal: bytes | None = None  # the body of an error, once it was read
         self._refusal_is_late = False
+        self._early: list[bytes] = []  # what came of the body before there was a sink for it
         self.left_out: Sequence[str] = ()  # paths of fields of our own that the request had, and that were not sent
 
     @property
@@ -315,9 +324,7 @@ class ChatStream:
 
     def header(self, name: str) -> str:
         """Return the value of a header, whose name is given in lower case; empty if there is none."""
-        if isinstance(self._response, PushedAnswer):
-            return self._response.header(name)
-        return self._response.headers.get(name, "")
+        return self._response.header(name) if isinstance(self._response, PushedAnswer) else self._response.headers.get(name, "")
 
     @property
     def _content(self) -> aiohttp.StreamReader:
@@ -325,11 +332,47 @@ class ChatStream:
         assert isinstance(self._response, aiohttp.ClientResponse)
         return self._response.content
 
+    async def look(self) -> None:
+        """Wait a moment for what an event stream begins with: an error becomes the refusal that it is, with its status."""
+        if self._push is None:
+            return
+        came = asyncio.Event()
+
+        def take(data: bytes) -> None:
+            self._early.append(data)
+            came.set()
+
+        self._sink = take
+        self._finished = self._push.attach(self._pass_on)
+        self._finished.add_done_callback(lambda _: came.set())
+        failure = None
+        try:
+            async with asyncio.timeout(_SOON):
+                shown = False
+                while not shown and (await came.wait()):
+                    came.clear()
+                    shown, failure = first_failure(SSEDecoder().feed(b"".join(self._early)))
+                    shown = shown or self._finished.done()
+        except (TimeoutError, SSETooLong):
+            pass  # whoever reads the answer is told
+        except BaseException:
+            self.close()
+            raise
+        if failure is not None:
+            self.status = status_in_place(read_error_chunk(failure))
+            self._refusal = msgspec.json.encode({"error": failure})
+
+    def _pass_on(self, data: bytes) -> None:
+        self._sink(data)
+
     def attach(self, sink: Sink) -> None:
         """Pass the body to `sink`, piece by piece: at once what is there already, the rest during `finish`."""
         self._sink = sink
         if self._push is not None:
-            self._finished = self._push.attach(sink)
+            self._finished = self._finished or self._push.attach(sink)
+            for piece in self._early:
+                sink(piece)
+            self._early.clear()
             if self._left and not self._finished.done():  # a terminal event was there already
                 self._finished.set_result(None)
             if self._paused:  # the client was slow before the answer came

@@ -144,9 +144,7 @@ def _null(text: str, types: frozenset[str]) -> str | None:
 
 
 def _integer(text: str, types: frozenset[str]) -> str | None:
-    if "integer" in types and _INTEGER.fullmatch(text) and len(text) < 4000:
-        return str(int(text))
-    return None
+    return str(int(text)) if "integer" in types and _INTEGER.fullmatch(text) and len(text) < 4000 else None
 
 
 def _number(text: str, types: frozenset[str]) -> str | None:

@@ -45,9 +45,7 @@ def misfit_of(body: Mapping[str, Any], earlier: Earlier) -> Misfit | None:
         return "answer_cut"
     if any(_has_media(message.get("content")) for message in body["messages"]):
         return "media"
-    if body.get("echo") or body.get("kv_transfer_params") or body.get("continue_final_message"):
-        return "parameter"
-    return None
+    return "parameter" if body.get("echo") or body.get("kv_transfer_params") or body.get("continue_final_message") else None
 
 
 def extended(before: array[int], rendered: Sequence[int]) -> Extension | None:

@@ -53,9 +53,7 @@ class ToolChoiceReader:
         if len(hosted) > 1:
             return ToolChoice("required", hosted, hosted)
         name = next(iter(hosted), None) or self._tool(choice, "tool_choice")
-        if name is None:
-            return ANY_TOOL
-        return ToolChoice({"type": "function", "function": {"name": name}}, frozenset((name,)))
+        return ANY_TOOL if name is None else ToolChoice({"type": "function", "function": {"name": name}}, frozenset((name,)))
 
     def _mode(self, mode: str, param: str, offered: frozenset[str] | None) -> ToolChoice:
         if mode not in MODES:

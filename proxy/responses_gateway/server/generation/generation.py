@@ -18,7 +18,7 @@ from responses_gateway.server.generation.upstream.upstream import Upstream
 from responses_gateway.settings import Settings
 from responses_gateway.stream.answer.answer import Answer
 from responses_gateway.stream.lifecycle.machine import Lifecycle
-from responses_gateway.stream.lifecycle.needs import AnotherTurn, BrokenOff, Continue, Ended, RunCalls, Verdict
+from responses_gateway.stream.lifecycle.needs import AnotherTurn, BrokenOff, Continue, Ended, Refused, RunCalls, Verdict
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.sse import COMMENT
@@ -33,7 +33,7 @@ _ENDS: dict[BrokenOff, str] = {
 }
 
 # What a stream needs when nothing more of the backend's body is wanted; before hosted calls, it is read to its end.
-_NO_MORE_BODY = frozenset({Ended, Verdict, Continue})
+_NO_MORE_BODY = frozenset({Ended, Verdict, Continue, Refused})
 # Seconds behind the end of an answer until its body is not waited for any more: usage may still come. Where some has come with
 # the end itself, a last chunk may complete it.
 _WITHOUT_USAGE = 2.0
@@ -148,9 +148,7 @@ class ClientTimer:
             return None
         if event and now - self.last_event >= event:
             return "event"
-        if comment and now - max(self.last_event, self._last_comment) >= comment:
-            return "comment"
-        return None
+        return "comment" if comment and now - max(self.last_event, self._last_comment) >= comment else None
 
     def keep_alive(self, event: bytes, now: float) -> None:
         """Send an event that keeps the client waiting."""
@@ -333,6 +331,8 @@ class Generation:
                         await self._begin_turn()
                     case Continue(cause, error):
                         await self._continue(cause, error or server_error(_ENDS[cause]))
+                    case Refused(error):
+                        await self._recover(error)
         except ApiError as error:
             self.fail(error)
         except Exception as defect:  # whatever went wrong, there is a terminal event; the log reports the defect
@@ -368,14 +368,22 @@ class Generation:
         except ApiError as broken:
             await self._recover(self._upstream.silence or broken)
         else:
-            self.emit(translator.finish() if completion is None else translator.feed_completion(completion))
+            if completion is not None:
+                self.emit(translator.feed_completion(completion))
+            elif type(translator.needs) is not Refused:  # else another answer may come
+                self.emit(translator.finish())
 
     async def _recover(self, error: ApiError) -> None:
-        """Do what can be done about an answer that broke off, or was dropped. Raise the error if that is nothing."""
+        """Do what can be done about an answer that broke off, was dropped, or was this error. Raise it if that is nothing."""
         translator = self.translator
-        if self._failure is None and translator.nothing_received and self._upstream.redirect():
+        refused = type(translator.needs) is Refused
+        if self._failure is None and translator.nothing_received and self._upstream.redirect(error if refused else None):
+            if refused:
+                self.emit(translator.ask_again())
             self._opening = None
             await self._open_and_begin()  # what the client has seen by now holds for any answer
+        elif refused:
+            raise error.copy()
         elif self._calls_are_whole:
             self._upstream.disconnect()
             self._upstream.forget()

@@ -177,6 +177,4 @@ def _obstacle(creation: Creation) -> str | None:
         return "A response of a conversation cannot be steered."
     if request.context_management:
         return "A response with automatic compaction cannot be steered."
-    if creation.prepared.options.hides_answer:
-        return "A response without an answer of the model cannot be steered."
-    return None
+    return "A response without an answer of the model cannot be steered." if creation.prepared.options.hides_answer else None

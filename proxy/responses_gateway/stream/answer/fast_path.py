@@ -418,6 +418,4 @@ def continued(field: State, chunk: Chunk) -> str | None:
     if field == "reasoning":
         text = thinking
         other = delta.content
-    if other or not text or text.__class__ is not str:
-        return None
-    return text
+    return None if other or not text or text.__class__ is not str else text

@@ -1,18 +1,8 @@
 """What a stream needs next from whoever feeds it, and how a turn of the model has ended.
 
-A call may wait for a verdict: does its input match the grammar of the tool?
-
-    send(translator.finish())
-    while isinstance(translator.needs, Verdict):
-        name, text, unclosed = translator.needs
-        if unclosed and not matches(name, text):
-            send(translator.refuse())
-        else:
-            send(translator.judge(better_text or None))
-
-Such a call is added to the stream at once, but its input is held until the answer is complete, and with it all that comes
-behind the call. Who judges, and how, is not known here. If the stream fails meanwhile, the input goes out as the model wrote
-it.
+A call may wait for a `Verdict`: does its input match the grammar of the tool? Such a call is added to the stream at once, but
+its input is held until the answer is complete, and with it all that comes behind the call. Who judges, and how, is not known
+here. If the stream fails meanwhile, the input goes out as the model wrote it.
 
 An input that the model did not close (`unclosed`) waits for a verdict in any case, though it was streamed: it is handed over
 only if the grammar accepts it, and never corrected. Else, and without a verdict, the call is incomplete."""
@@ -77,12 +67,18 @@ class Continue(NamedTuple):
     error: ApiError | None
 
 
+class Refused(NamedTuple):
+    """The answer to another request, since the backend sent this in the place of one (`ask_again`), or the end (`fail`)."""
+
+    error: ApiError
+
+
 class Ended(NamedTuple):
     """Nothing: all but the terminal event is written."""
 
 
 # None: more of the backend's body (`feed`), or its end (`finish`).
-Needs: TypeAlias = Verdict | RunCalls | AnotherTurn | Continue | Ended | None
+Needs: TypeAlias = Verdict | RunCalls | AnotherTurn | Continue | Refused | Ended | None
 
 
 def waiting_call(lifecycle: Lifecycle, grammars: Mapping[str, Grammar]) -> Verdict | None:

@@ -51,9 +51,7 @@ def _host_complaint(host: str) -> str | None:
         return _address_complaint(read_ipv4(name))
     if not _NAME.fullmatch(name):
         return "its host is not a name of the public internet"
-    if any(name == end or name.endswith(f".{end}") for end in _LOCAL):
-        return "its host is a local name"
-    return None
+    return "its host is a local name" if any(name == end or name.endswith(f".{end}") for end in _LOCAL) else None
 
 
 def _in_brackets(host: str) -> str | None:
@@ -83,9 +81,7 @@ def page_complaint(url: str, private_hosts: AllowedHosts) -> str | None:
         return None
     # Where two parsers see different hosts, the one that connects counts.
     reason = not_public(url) or not_public(str(parsed))
-    if reason is None and port not in _WEB_PORTS:
-        return f"port {port} is not that of a web server"
-    return reason
+    return f"port {port} is not that of a web server" if reason is None and port not in _WEB_PORTS else reason
 
 
 def may_be_private(host: str, port: int, private_hosts: AllowedHosts) -> bool:

@@ -129,11 +129,10 @@ class RequestFacts(msgspec.Struct, eq=False):
 
     `detached`: the response continues without its client, so that its delivery is logged by another request. `handed_over`: it
     continues in another gateway, or waits for its completion window. `pod`: the server behind a router. `refusal` is the HTTP
-    error that was the answer, `error` whatever error there was in the end.
-    `quotes_backends`: the log may repeat what a backend says. `outcome` is a label of the metrics. `tokens_by_kind` and
-    `unseen_tokens` are counted at the end. `record` names the file with the recorded exchange. `exchange`: what the log says of
-    the HTTP exchange. `notes`: what features say of the answer. `rejected`: what the window shows of a request that was refused
-    before a response began."""
+    error that was the answer, `error` whatever error there was in the end. `quotes_backends`: the log may repeat what a backend
+    says. `outcome` is a label of the metrics. `tokens_by_kind` and `unseen_tokens` are counted at the end. `record` names the
+    file with the recorded exchange. `exchange`: what the log says of the HTTP exchange. `notes`: what features say of the
+    answer. `rejected`: what the window shows of a request that was refused before a response began."""
 
     request_id: str
     id: str

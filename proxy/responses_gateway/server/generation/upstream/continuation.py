@@ -278,9 +278,7 @@ def why_not_continuable(body: Mapping[str, Any]) -> Obstacle | None:
         return "logprobs"
     if any(_has_media(message.get("content")) for message in body["messages"]):
         return "media"
-    if any(name not in _KNOWN and value is not None for name, value in body.items()):
-        return "parameter"
-    return None
+    return "parameter" if any(name not in _KNOWN and value is not None for name, value in body.items()) else None
 
 
 def longest_stop(body: Mapping[str, Any]) -> int:

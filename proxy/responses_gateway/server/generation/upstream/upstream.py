@@ -8,10 +8,11 @@ from collections.abc import Mapping
 import msgspec
 from yarl import URL
 
-from responses_gateway.backend.policies.retry import Reason
+from responses_gateway.backend.policies.retry import Reason, reason_of
 from responses_gateway.backend.policies.routers import REASON_HEADER
 from responses_gateway.backend.policies.routers import refusal as router_refusal
 from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.backend.transport.client import ChatStream
 from responses_gateway.backend.transport.optional_fields import REFUSALS
@@ -25,7 +26,7 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.span_attributes import chat_attributes
 from responses_gateway.wire.deltas import Usage
-from responses_gateway.wire.errors import ApiError, chat_refused, in_client_terms, server_error
+from responses_gateway.wire.errors import ApiError, chat_refused, in_client_terms, server_error, status_in_place
 from responses_gateway.wire.sse import as_stream
 
 COMPLETION_LIMIT = 64 * 1024 * 1024  # largest body of a backend that answers with one JSON object, in bytes
@@ -217,18 +218,27 @@ class Upstream:
         chat.close()  # its place is free for whoever waits: a correction, say
         return completion
 
-    def redirect(self) -> bool:
-        """Leave a backend whose answer broke off, or was dropped. Tell whether there is another one for `open` to ask."""
+    def redirect(self, refused: ApiError | None = None) -> bool:
+        """Leave a backend whose answer broke off, was dropped, or was an error (`refused`). Tell whether `open` may get another
+        answer: of another backend, or of this one, from which it now takes such an error as the refusal that it is."""
         chat = self._chat
         if chat is None or (self._filter is not None and self._filter.closed):
             return False
         chat.close()
-        reason: Reason = "silent" if self.silence is not None else "broke"
-        other = self._pool.retry_route(self.call.route, chat.backend, reason)
+        reason: Reason | None = "silent" if self.silence is not None else "broke"
+        other: Route | None = self.call.route
+        if refused is not None:
+            known = self._pool.refuses_in_streams(chat.backend)
+            status = status_in_place(refused)
+            reason = reason_of(status)
+            if reason is None and (known or status not in REFUSALS or refused.code == "context_length_exceeded"):
+                return False
+        if reason is not None:
+            other = self._pool.retry_route(self.call.route, chat.backend, reason)
         if other is None:
             return False
         if self._log.trace is not None:
-            self._log.trace.call_broke(reason)
+            self._log.trace.call_broke(reason or "refused")
         self.call = msgspec.structs.replace(self.call, route=other)
         self._forget_answer()
         return True
