@@ -230,9 +230,10 @@ clients refuse them, and report the error to the model.
 A call's `extra_content` (Gemini's `thought_signature`, in LiteLLM's `provider_specific_fields` too) is a member of its item,
 or of the `tool_use` block, and goes back as it came, stored or not, also with calls that the gateway runs. If it comes after
 the call has begun, it is in `output_item.done`, and in the Messages API the signature of an empty thinking block after the
-call. The same holds for OpenRouter's `reasoning_details` of the `reasoning` item, if they contain more than its text; those
-without a text, or after it, are a separate item. In the Messages API they are in the `signature` of the thinking block, if
-thinking is shown. Encrypted reasoning contains both, for clients that keep nothing else.
+call. The same holds for OpenRouter's `reasoning_details` of the `reasoning` item, if they contain more than its text (and for
+GitHub Copilot's `reasoning_opaque`); those without a text, or after it, are a separate item. In the Messages API they are in
+the `signature` of the thinking block, if thinking is shown. Encrypted reasoning contains both, for clients that keep nothing
+else.
 """
 
 EVENTS = """

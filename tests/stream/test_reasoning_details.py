@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from responses_gateway.request.translation import translate
 from responses_gateway.stream.items.text_items import sealed_members
 from responses_gateway.wire.messages import SIGNATURE, details_in
+from responses_gateway.wire.requests import parse_request
 from tests.stream.message_player import play_message
 from tests.stream.stream_player import call, chunk, finish, play, text, tool
 
@@ -63,6 +65,44 @@ def test_a_signature_behind_several_thoughts_goes_back_with_the_text_of_its_own(
     output = play(thought("hm", piece("hm")), between, second, chunk({"reasoning_details": late}, "stop")).response["output"]
     signed = [piece("well", index=1, signature="S1"), piece("hm", signature="S0")]
     assert [entry for details in kept(output) for entry in details] == signed
+
+
+def opaque(data: str, **delta: Any) -> bytes:
+    return chunk({"content": None, "reasoning_opaque": data, **delta})
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [chunk({"reasoning_text": "hm"}), chunk({"reasoning_text": " so"}), opaque("QUJD"), text("Hi"), finish()],
+        [chunk({"reasoning_text": "hm"}), opaque("QU", reasoning_text=" so"), opaque("JD"), text("Hi"), finish()],
+        [chunk({"reasoning_text": "hm so"}), opaque("QUJD", content="Hi"), finish()],
+        [opaque("QUJD", reasoning_text="hm so"), text("Hi"), finish()],
+        [chunk({"reasoning_text": "hm so"}), text("Hi"), opaque("QUJD"), finish()],
+        [chunk({"reasoning_text": "hm so"}), text("Hi"), chunk({"reasoning_opaque": "QUJD"}, "stop")],
+    ],
+)
+def test_what_copilot_wants_back_goes_back_in_its_fields(pieces: list[bytes]) -> None:
+    played = play(*pieces)
+    assert ("reasoning", "hm so") in played.said
+    assert ("text", "Hi") in played.said
+    body = translate(
+        parse_request({"model": "m", "input": [*played.response["output"], {"role": "user", "content": "go on"}]})
+    ).body
+    assistant = [message for message in body["messages"] if message["role"] == "assistant"]
+    assert assistant == [{"role": "assistant", "content": "Hi", "reasoning_text": "hm so", "reasoning_opaque": "QUJD"}]
+
+
+def test_each_opaque_piece_is_kept_however_alike_the_chunks_are() -> None:
+    output = play(*[opaque("QUJD", reasoning_text=str(number)) for number in range(9)], text("Hi"), finish()).response["output"]
+    assert "".join(detail["data"] for detail in kept(output)[0]) == "QUJD" * 9
+    assert output[0]["content"][0]["text"] == "012345678"
+
+
+@pytest.mark.parametrize("data", [None, 5, [], {}])
+def test_what_is_no_text_is_not_opaque(data: Any) -> None:
+    played = play(chunk({"reasoning_text": "hm", "reasoning_opaque": data}), text("Hi"), finish())
+    assert (played.said, kept(played.response["output"])) == ([("reasoning", "hm"), ("text", "Hi")], [])
 
 
 def test_what_only_repeats_the_thought_is_sent_back_as_reasoning_alone() -> None:

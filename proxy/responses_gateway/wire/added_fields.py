@@ -45,4 +45,5 @@ ALWAYS_ADDED: AddedFields = MappingProxyType({
     "messages[].reasoning": AddedField("reasoning_content"),
     "messages[].reasoning_content": AddedField("reasoning"),
     "messages[].reasoning_details": AddedField(),
+    "messages[].reasoning_opaque": AddedField(),
 })  # fmt: skip

@@ -1,8 +1,8 @@
 """Decode the chunks of a Chat Completions stream, as far as the gateway uses them.
 
 The structs have the field names of all servers (`reasoning` of vLLM and OpenRouter, `reasoning_content` of DeepSeek, SGLang
-and llama.cpp, `thinking` of Ollama); the decoder skips all other fields without building them. A body that is a whole
-`chat.completion` can be decoded too: its `message` has the shape of a delta.
+and llama.cpp, `thinking` of Ollama, `reasoning_text` of GitHub Copilot); the decoder skips all other fields without building
+them. A body that is a whole `chat.completion` can be decoded too: its `message` has the shape of a delta.
 
 Fields of other types are converted: `tool_calls` as one object (TGI), reasoning as an object or a list, null for an index,
 12.0 for a number of tokens, a number for the id of a call: the meaning is clear, and no reason to fail a response. What an
@@ -21,7 +21,9 @@ import msgspec
 
 from responses_gateway.wire.error_reasons import error_in, says_something
 
-_REASONING = ("reasoning", "reasoning_content", "thinking")
+# The field in which GitHub Copilot's API has what it wants back, and the type of that where it is kept among details.
+OPAQUE = "reasoning_opaque"
+_REASONING = ("reasoning", "reasoning_content", "thinking", "reasoning_text")
 _TEXTS = ("text", "content", "summary", "thinking")  # fields in which an object may have its text
 _RAW = ("prompt_token_ids", "sglext", "weight_versions")  # fields that are kept as they came
 _DIGITS = 16  # a text of so many digits is no number that means anything here
@@ -70,7 +72,9 @@ class Delta(msgspec.Struct, gc=False):
     reasoning: str | None = None
     reasoning_content: str | None = None
     thinking: str | None = None
+    reasoning_text: str | None = None
     reasoning_details: Any = None
+    reasoning_opaque: Any = None
     refusal: str | None = None
     tool_calls: list[ToolCallDelta] | None = None
     function_call: FunctionDelta | None = None

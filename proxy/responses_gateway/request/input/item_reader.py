@@ -19,6 +19,7 @@ from responses_gateway.request.input.items import Entry, assistant_text, reasoni
 from responses_gateway.request.input.template_forms import APPROVAL, in_forms, losses_of, nine_characters, users_merged
 from responses_gateway.request.loss_report import Loss, LossReport, reported
 from responses_gateway.request.policy import Policy
+from responses_gateway.wire.chat import OPAQUE
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted_kinds import HOSTED
 from responses_gateway.wire.item_ids import TurnKey, turn_of
@@ -357,7 +358,11 @@ class MessageBuilder(msgspec.Struct):
         turn = self._open_turn(key)
         details = item.get("reasoning_details")
         extra = item.get("extra_content")
-        turn.details += details if isinstance(details, list) else ()
+        for detail in details if isinstance(details, list) else ():
+            if isinstance(detail, dict) and detail.get("type") == OPAQUE:
+                turn.opaque += str(detail.get("data"))
+            else:
+                turn.details.append(detail)
         turn.extra.update(extra if isinstance(extra, dict) else {})
 
     def add_text(self, text: str, key: TurnKey | None) -> None:
@@ -446,8 +451,10 @@ class MessageBuilder(msgspec.Struct):
         # An empty string, not null: templates print null as "None" or fail on it.
         message: Object = {"role": "assistant", "content": "\n\n".join(turn.texts)}
         if turn.reasoning:
-            for name in _REASONING_FIELDS[self._policy.reasoning_field]:
+            for name in ("reasoning_text",) if turn.opaque else _REASONING_FIELDS[self._policy.reasoning_field]:
                 message[name] = "\n".join(turn.reasoning)
+        if turn.opaque:
+            message[OPAQUE] = turn.opaque
         if turn.details:
             message["reasoning_details"] = sorted(turn.details, key=_place_of)  # as they came: a signature may have come late
         if turn.calls:
@@ -461,6 +468,7 @@ class _Turn(msgspec.Struct):
 
     reasoning: list[str] = []
     details: list[Any] = []
+    opaque: str = ""
     extra: Object = {}
     texts: list[str] = []
     calls: list[MatchedCall] = []

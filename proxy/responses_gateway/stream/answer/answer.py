@@ -23,7 +23,7 @@ from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.reading.reader import Reader
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.stream.writer.interface import TextKind
-from responses_gateway.wire.chat import Chunk, ForeignEvent, decode_chunk, text_of
+from responses_gateway.wire.chat import OPAQUE, Chunk, ForeignEvent, decode_chunk, text_of
 from responses_gateway.wire.deltas import Delta, Text, Usage
 from responses_gateway.wire.errors import ApiError, in_client_terms, is_dead_engine, read_error_chunk
 from responses_gateway.wire.sse import SSEDecoder
@@ -197,7 +197,7 @@ class Answer:
             return
         for observe in self._observers:
             observe(chunk)
-        if self.joined and chunk.choices and payload.find(b'"reasoning_details"') >= 0:
+        if self.joined and chunk.choices and payload.find(b'"reasoning_') >= 0:
             _keep_details(chunk, self._lifecycle.turn)
         if fast_path.item is not None and fast_path.take_chunk(chunk, payload):
             return
@@ -405,5 +405,7 @@ def _keep_details(chunk: Chunk, turn: Turn) -> None:
     """Keep what the server wants back with the thought; a message behind deltas only repeats it."""
     for choice in chunk.choices or ():
         said = choice.delta or (choice.message if turn.details is None else None)
-        if said is not None:
+        if said is not None and said.reasoning_details is not None:
             turn.wanted_back().add(said.reasoning_details)
+        if said is not None and isinstance(said.reasoning_opaque, str):
+            turn.wanted_back().add([{"type": OPAQUE, "data": said.reasoning_opaque}])

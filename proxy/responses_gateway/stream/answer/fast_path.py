@@ -26,10 +26,10 @@ from responses_gateway.wire.chat import Choice, Chunk, Delta, MalformedChunk, de
 from responses_gateway.wire.json_text import quoted
 from responses_gateway.wire.sse import SSEDecoder
 
-_NAMES = {"reasoning": ("reasoning", "reasoning_content", "thinking"), "text": ("content",)}
+_NAMES = {"reasoning": ("reasoning", "reasoning_content", "thinking", "reasoning_text"), "text": ("content",)}
 
 _IDS = re.compile(rb'"token_ids": ?\[')
-_DETAILS = re.compile(rb'"reasoning_details":\s*\[\s*[^\]\s]')
+_DETAILS = re.compile(rb'"reasoning_(?:details":\s*\[\s*[^\]\s]|opaque":\s*")')
 _END = b"\n\n"  # of an event
 
 _decode = msgspec.json.Decoder(str).decode
@@ -410,7 +410,7 @@ def continued(field: State, chunk: Chunk) -> str | None:
         or delta.function_call is not None
     ):
         return None
-    thinking = delta.reasoning or delta.reasoning_content or delta.thinking
+    thinking = delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_text
     if not thinking and delta.reasoning_details is not None:
         return None
     text = delta.content

@@ -170,7 +170,7 @@ class Reader:
         if not text_came:
             rest.content = message.content
             rest.refusal = message.refusal
-            thought = "" if calls_came else message.reasoning or message.reasoning_content or message.thinking
+            thought = "" if calls_came else _thought_of(message)
             rest.reasoning = _end_of(thought, self.said and self.said("reasoning"))
         elif isinstance(message.content, str):
             rest.content = _end_of(message.content, self.said and self.said("output_text"))
@@ -185,11 +185,10 @@ class Reader:
         content = delta.content
         if not self._text_came or not isinstance(content, str) or len(content) < _LEAST_REPEATED:
             return False
-        thought = self._thought_again or delta.reasoning or delta.reasoning_content or delta.thinking
-        return not thought and self.said is not None and self.said("output_text") == content
+        return not (self._thought_again or _thought_of(delta)) and self.said is not None and self.said("output_text") == content
 
     def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
-        reasoning = delta.reasoning or delta.reasoning_content or delta.thinking
+        reasoning = delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_text
         if reasoning:
             self._details_alone = False
         elif delta.reasoning_details is not None and self._details_alone:  # OpenRouter sends the same text in both fields
@@ -284,6 +283,10 @@ def _end_of(whole: str | None, said: str | None) -> str:
     beginning = said.lstrip()
     end = whole[begin + len(beginning) :] if whole.startswith(beginning, begin) else ""
     return end if end.strip() else ""
+
+
+def _thought_of(delta: chat.Delta) -> str | None:
+    return delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_text
 
 
 def _says_something(delta: chat.Delta) -> bool:
