@@ -102,6 +102,32 @@ def test_a_switch_that_no_client_asked_for_is_given_up(words: str, status: int, 
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("thinking", "message"),
+    [
+        ({"type": "enabled", "budget_tokens": 2000}, '"granite4:3b" does not support thinking'),
+        ({"type": "adaptive"}, 'think value "high" is not supported for this model'),
+        (
+            {"type": "enabled", "budget_tokens": 2000},
+            "Unable to submit request because thinking is not supported by this model.",
+        ),
+        (None, "registry.ollama.ai/library/gemma3n:e4b-it-q8_0 does not support thinking"),
+    ],
+)
+def test_a_model_that_cannot_think_answers_a_request_that_lets_it_think(thinking: Json | None, message: str) -> None:
+    async def test() -> None:
+        answer = {"status": 400, "json": {"error": {"message": message, "type": "invalid_request_error"}}}
+        async with served_by([refusing("reasoning_effort", answer)]) as (served, (server,)):
+            asked = {} if thinking is None else {"thinking": thinking, "max_tokens": 4000}
+            for _ in range(2):
+                outcome = await say(served, "messages", **asked)
+                assert outcome.known["status"] == "completed"
+                assert "parameter:thinking" in outcome.known["losses"]
+            assert len(server.requests) == 3
+
+    run(test())
+
+
 @pytest.mark.parametrize("streamed", [True, False])
 def test_a_model_that_always_thinks_answers_a_request_that_asks_for_no_thoughts(streamed: bool) -> None:
     refusal = {"error": {"message": "Reasoning is mandatory for this endpoint and cannot be disabled.", "code": 400}}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from responses_gateway.backend.transport.refusals import THINKS_ALWAYS, read_refused
+from responses_gateway.backend.transport.refusals import NO_SWITCH, read_refused
 from responses_gateway.wire.added_fields import AddedFields
 
 # Answers that may be the refusal of a field: some servers answer 404 to a field that they do not know, or 500.
@@ -67,7 +67,7 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
         reasons = {read.refuses(path, name) for name in (former or leaf, *_members(fields, path))}
         if field.word:
             reasons.add(read.mentions(leaf))
-        if field.switch and THINKS_ALWAYS.search(read.text):
+        if field.switch and NO_SWITCH.search(read.text):
             reasons.add("name")
         renames = field.instead and former is None and "name" in reasons
         if renames and not _holds(fields, f"{above}{dot}{field.instead}"):

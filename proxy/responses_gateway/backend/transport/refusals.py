@@ -42,11 +42,13 @@ _OF_VALUES = re.compile(
     r"\bconflict|\bdisabled\b|\bwrong\b|\bremove\b|\bwithout\b|无效|非法",
     re.IGNORECASE,
 )
-# A model that cannot be kept from thinking. OpenRouter: "Reasoning is mandatory for this endpoint and cannot be disabled.";
-# Google: "Budget 0 is invalid. This model only works in thinking mode."
-THINKS_ALWAYS = re.compile(
+# A model that cannot be kept from thinking (OpenRouter: "Reasoning is mandatory for this endpoint and cannot be disabled.";
+# Google: "Budget 0 is invalid. This model only works in thinking mode."), or cannot think, or not at this level (Ollama: "…
+# does not support thinking", "think value … is not supported"; Google: "thinking is not supported by this model").
+NO_SWITCH = re.compile(
     r"\b(?:thinking|reasoning)\b[^.\n]{0,60}(?:\bmandatory|(?:not|n't) be (?:disabled|turned off)|\bmust be (?:enabled|on)\b)|"
-    r"\bonly (?:\w+ ){0,2}(?:thinking|reasoning) mode|(?:not|n't) (?:support |allow )?disabl\w+ (?:thinking|reasoning)\b",
+    r"\bonly (?:\w+ ){0,2}(?:thinking|reasoning) mode|(?:not|n't) (?:support |allow )?disabl\w+ (?:thinking|reasoning)\b|"
+    r"(?:not|n't) support (?:thinking|reasoning)\b|\b(?:thinking|reasoning)(?: level)? is not supported|\bthink value\b",
     re.IGNORECASE,
 )
 # What a server would take instead is not what it refuses: serde's "expected one of …", lists of supported parameters, "use …
