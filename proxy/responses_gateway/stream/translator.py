@@ -19,7 +19,7 @@ that another backend may continue an answer, one that breaks off does not end th
         case RunCalls():     send(translator.finish_call(outcome))    # of the first call
         case AnotherTurn():  translator.next_turn(markup)             # and feed takes the model's next answer
         case Continue():     send(translator.resume(join, markup))    # and feed takes what continues it; or restart, or fail
-        case Refused():      translator.ask_again()                   # and feed takes the answer to another request; or fail
+        case NotAnswered():  translator.ask_again()                   # and feed takes the answer to another request; or fail
         case Ended():        send(translator.terminal())"""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from responses_gateway.stream.lifecycle.needs import (
     Continue,
     Ended,
     Needs,
-    Refused,
+    NotAnswered,
     RunCalls,
     Verdict,
     calls_to_run,
@@ -396,7 +396,7 @@ class Translator:
     # ---- the end ---------------------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        if type(self.needs) is Refused:
+        if type(self.needs) is NotAnswered:
             self._fail(self.needs.error)
         if self.needs is not None:
             return
@@ -432,7 +432,7 @@ class Translator:
             if not self.nothing_received:
                 self._fail(error)
             else:
-                self.needs = Refused(error)
+                self.needs = NotAnswered(error)
             return
         answer.finish()
         if answer.broken_off is not None:

@@ -106,7 +106,7 @@ def test_a_switch_that_no_client_asked_for_is_given_up(words: str, status: int, 
     ("thinking", "message"),
     [
         ({"type": "enabled", "budget_tokens": 2000}, '"granite4:3b" does not support thinking'),
-        ({"type": "adaptive"}, 'think value "high" is not supported for this model'),
+        ({"type": "enabled", "budget_tokens": 3999}, 'think value "medium" is not supported for this model'),
         (
             {"type": "enabled", "budget_tokens": 2000},
             "Unable to submit request because thinking is not supported by this model.",

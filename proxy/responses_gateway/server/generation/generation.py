@@ -18,7 +18,7 @@ from responses_gateway.server.generation.upstream.upstream import Upstream
 from responses_gateway.settings import Settings
 from responses_gateway.stream.answer.answer import Answer
 from responses_gateway.stream.lifecycle.machine import Lifecycle
-from responses_gateway.stream.lifecycle.needs import AnotherTurn, BrokenOff, Continue, Ended, Refused, RunCalls, Verdict
+from responses_gateway.stream.lifecycle.needs import AnotherTurn, BrokenOff, Continue, Ended, NotAnswered, RunCalls, Verdict
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.sse import COMMENT
@@ -33,7 +33,7 @@ _ENDS: dict[BrokenOff, str] = {
 }
 
 # What a stream needs when nothing more of the backend's body is wanted; before hosted calls, it is read to its end.
-_NO_MORE_BODY = frozenset({Ended, Verdict, Continue, Refused})
+_NO_MORE_BODY = frozenset({Ended, Verdict, Continue, NotAnswered})
 # Seconds behind the end of an answer until its body is not waited for any more: usage may still come. Where some has come with
 # the end itself, a last chunk may complete it.
 _WITHOUT_USAGE = 2.0
@@ -331,7 +331,7 @@ class Generation:
                         await self._begin_turn()
                     case Continue(cause, error):
                         await self._continue(cause, error or server_error(_ENDS[cause]))
-                    case Refused(error):
+                    case NotAnswered(error):
                         await self._recover(error)
         except ApiError as error:
             self.fail(error)
@@ -370,13 +370,13 @@ class Generation:
         else:
             if completion is not None:
                 self.emit(translator.feed_completion(completion))
-            elif type(translator.needs) is not Refused:  # else another answer may come
+            elif type(translator.needs) is not NotAnswered:  # else another answer may come
                 self.emit(translator.finish())
 
     async def _recover(self, error: ApiError) -> None:
         """Do what can be done about an answer that broke off, was dropped, or was this error. Raise it if that is nothing."""
         translator = self.translator
-        refused = type(translator.needs) is Refused
+        refused = type(translator.needs) is NotAnswered
         if self._failure is None and translator.nothing_received and self._upstream.redirect(error if refused else None):
             if refused:
                 self.emit(translator.ask_again())

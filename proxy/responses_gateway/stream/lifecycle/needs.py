@@ -67,7 +67,7 @@ class Continue(NamedTuple):
     error: ApiError | None
 
 
-class Refused(NamedTuple):
+class NotAnswered(NamedTuple):
     """The answer to another request, since the backend sent this in the place of one (`ask_again`), or the end (`fail`)."""
 
     error: ApiError
@@ -78,7 +78,7 @@ class Ended(NamedTuple):
 
 
 # None: more of the backend's body (`feed`), or its end (`finish`).
-Needs: TypeAlias = Verdict | RunCalls | AnotherTurn | Continue | Refused | Ended | None
+Needs: TypeAlias = Verdict | RunCalls | AnotherTurn | Continue | NotAnswered | Ended | None
 
 
 def waiting_call(lifecycle: Lifecycle, grammars: Mapping[str, Grammar]) -> Verdict | None:
