@@ -146,7 +146,7 @@ def test_answers_of_a_server_that_refused_in_a_stream_come_whole(ends: str) -> N
 
 
 def test_a_server_that_is_slow_after_a_refusal_in_a_stream_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("responses_gateway.backend.transport.client._SOON", 0.05)
+    monkeypatch.setattr("responses_gateway.backend.transport.client.SOON", 0.05)
 
     async def test() -> None:
         rules: list[Json] = [

@@ -38,7 +38,7 @@ _ERROR_BODY_LIMIT = 64 * 1024
 _BROKE = "The connection to the backend broke in the middle of the answer."
 _LARGE = 256 * 1024  # size in bytes above which a server may close the connection because of the body
 Answer = aiohttp.ClientResponse | PushedAnswer  # the answer to a chat request, its body unread
-_SOON = 2.0  # seconds after the head of an error in which its body is expected: servers send both together
+SOON = 2.0  # seconds after the head of an error in which its body is expected: servers send both together
 _CREATED = 201  # what some servers and proxies answer in the place of 200
 Body = bytes | aiohttp.StreamReader | None  # of a request
 # Seconds that an idle connection is kept, because vLLM closes its own after five, and a request that meets such an end is lost;
@@ -347,7 +347,7 @@ class ChatStream:
         self._finished.add_done_callback(lambda _: came.set())
         failure = None
         try:
-            async with asyncio.timeout(_SOON):
+            async with asyncio.timeout(SOON):
                 shown = False
                 while not shown and (await came.wait()):
                     came.clear()
@@ -423,7 +423,7 @@ class ChatStream:
         if self._refusal_is_late:
             return b""
         try:
-            async with asyncio.timeout(_SOON):
+            async with asyncio.timeout(SOON):
                 return await self.read_refusal()
         except TimeoutError:
             self._refusal_is_late = True
