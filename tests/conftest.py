@@ -53,11 +53,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the files of stages that `-m` does not choose: importing them takes longer than many tests."""
+    """Leave out the files of stages that `-m` does not choose, and folders without others, whose fixtures import clients:
+    importing them takes longer than many tests."""
     chosen = set(config.option.markexpr.split(" or "))
-    if not chosen <= set(STAGES.values()) or not collection_path.match("test_*.py"):
+    if not chosen <= set(STAGES.values()):
         return None
-    return True if stage_of(collection_path) not in chosen else None
+    if collection_path.is_dir():
+        files = list(collection_path.rglob("test_*.py"))
+        return True if files and not chosen.intersection(map(stage_of, files)) else None
+    return True if collection_path.match("test_*.py") and stage_of(collection_path) not in chosen else None
 
 
 def _function(item: pytest.Item) -> tuple[Path, str]:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 def examples(number: int) -> int:
     """Return how many examples a property test makes, which are so many in a thorough run."""
-    return number if THOROUGH else min(number, max(10, number // 8))
+    return number if THOROUGH else min(number, max(10, number // 16))
 
 
 def one_in(step: int, cases: Sequence[T]) -> Sequence[T]:

@@ -12,8 +12,10 @@ PATIENCE = 120.0
 
 
 async def until(condition: Callable[[], Any], what: str = "", seconds: float = PATIENCE) -> None:
-    """Wait until the condition holds."""
+    """Wait until the condition holds. It is asked less and less often, because asking takes time from what is waited for."""
     deadline = asyncio.get_running_loop().time() + seconds
+    pause = 0.001
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, f"not within {seconds} s: {what or 'the condition'}"
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(pause)
+        pause = min(1.1 * pause, 0.02)

@@ -18,6 +18,7 @@ from responses_gateway.simulator import create_app, serving
 from tests.server.gateway_process import WITHOUT_UVLOOP, Program, program
 from tests.server.running_gateway import RawClient, body_of, final_of, run, until
 from tests.server.scripted_backend import HEAD, PHASES, Connection, backend, chat_stream
+from tests.thoroughness import one_in
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2], ids=["1 process", "2 workers"])
 
@@ -113,8 +114,15 @@ async def streaming(running: Program) -> RawClient:
     return client
 
 
-@WORKERS
-@pytest.mark.parametrize("first", ["", WITHOUT_UVLOOP], ids=["uvloop", "asyncio"])
+# A brief run has the first and the last.
+STOPPED = [
+    pytest.param(workers, first, id=f"{loop}-{workers}")
+    for workers in (1, 2)
+    for loop, first in (("uvloop", ""), ("asyncio", WITHOUT_UVLOOP))
+]
+
+
+@pytest.mark.parametrize(("workers", "first"), one_in(3, STOPPED))
 def test_stop_waits_for_running_responses_until_it_need_not(
     folder: str, workers: int, first: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,9 +32,12 @@ from responses_gateway.settings import Settings
 from responses_gateway.simulator import SimulatorOptions, serving
 from responses_gateway.simulator import create_app as create_simulator
 from tests.judges import judge_stream
+from tests.thoroughness import THOROUGH
 from tests.waiting import PATIENCE, until
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+# Of tests that take seconds: a brief run has the loop that gateways take.
+LOOPS_OF_LONG_TESTS = list(LOOPS) if THOROUGH else ["uvloop"]
 TERMINALS = {"response.completed", "response.incomplete", "response.failed"}
 QUESTION: dict[str, Any] = {"model": "simulator", "input": "hi", "stream": True}
 

@@ -16,10 +16,13 @@ from responses_gateway.server.lifespan import open_parts
 from responses_gateway.settings import SECTIONS, Settings, SettingsError
 from responses_gateway.simulator import create_app as create_simulator
 from responses_gateway.simulator import serving
+from scripts import structure
 from tests.server.running_gateway import gateway, post, run
+from tests.thoroughness import one_in
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[3]
+PACKAGE = ROOT / "proxy" / "responses_gateway"
 BY_NAME = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for feature in FEATURES])
 # A setting of each section that only a feature reads.
 GIVEN: dict[str, dict[str, Any]] = {
@@ -94,11 +97,21 @@ def test_each_section_that_only_a_feature_reads_has_its_feature() -> None:
     assert sections.keys() == GIVEN.keys()
 
 
-@BY_NAME
+def test_of_the_server_the_list_alone_imports_a_feature() -> None:
+    features = PACKAGE / "server" / "features"
+    for path in (PACKAGE / "server").rglob("*.py"):
+        room = path.relative_to(features).parts[0] if path.is_relative_to(features) else ""
+        for imported in structure.modules_imported(path, PACKAGE):
+            inside = imported.relative_to(features).parts if imported.is_relative_to(features) else ()
+            assert len(inside) < 2 or inside[0] == room or room == "standard.py", f"{path} imports {imported}"
+
+
+# Because the process of each takes seconds, a brief run tries some.
+@pytest.mark.parametrize("feature", [pytest.param(feature, id=feature.name) for feature in one_in(4, FEATURES)])
 def test_a_feature_is_a_folder_and_a_line(feature: Feature, tmp_path: Path) -> None:
     package = tmp_path / "responses_gateway"
     # With what Python has compiled, because compiling all of it takes three times as long as the test.
-    shutil.copytree(ROOT / "proxy" / "responses_gateway", package)
+    shutil.copytree(PACKAGE, package)
     features = package / "server" / "features"
     shutil.rmtree(features / feature.name)
     standard = features / "standard.py"

@@ -11,7 +11,7 @@ import pytest
 
 from responses_gateway.conformance.checker import check_stream
 from tests.judges import judge_stream
-from tests.server.running_gateway import LOOPS, QUESTION, Served, events_of, run, simulated
+from tests.server.running_gateway import LOOPS_OF_LONG_TESTS, QUESTION, Served, events_of, run, simulated
 from tests.thoroughness import THOROUGH
 
 STREAMS = 160 if THOROUGH else 80
@@ -40,7 +40,7 @@ def resident() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", LOOPS_OF_LONG_TESTS)
 def test_many_streams_at_once(loop: str) -> None:
     async def test() -> None:
         async with simulated() as served, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:

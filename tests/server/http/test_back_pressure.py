@@ -9,6 +9,7 @@ import pytest
 
 from tests.server.running_gateway import (
     LOOPS,
+    LOOPS_OF_LONG_TESTS,
     QUESTION,
     RawClient,
     Served,
@@ -42,7 +43,7 @@ def buffered(served: Served) -> int:
 
 
 @pytest.mark.parametrize("head", [HEAD, b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"], ids=["pushed", "read"])
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", LOOPS_OF_LONG_TESTS)
 def test_the_backend_waits_for_the_client(loop: str, head: bytes) -> None:
     pieces = text_stream(*(f"{number:07d} " * 1000 for number in range(1800)))
 
@@ -114,7 +115,7 @@ def test_a_client_that_never_reads_is_dropped(loop: str) -> None:
     run(test(), loop)
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", LOOPS_OF_LONG_TESTS)
 @pytest.mark.parametrize("buffer", [SMALL, None], ids=["here", "in the kernel"])
 def test_a_client_that_reads_one_large_event_slowly_gets_all_of_it(loop: str, buffer: int | None) -> None:
     """Progress is bytes that left, not an empty buffer: reading takes several times `idle_timeout`."""

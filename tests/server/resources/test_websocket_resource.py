@@ -14,7 +14,17 @@ import pytest
 
 from responses_gateway.simulator import COUNTERS, RECEIVED, create_app, serving
 from tests.judges import judge_stream
-from tests.server.running_gateway import LOOPS, TERMINALS, Served, ask, assert_error, gateway, run, simulated, until
+from tests.server.running_gateway import (
+    LOOPS_OF_LONG_TESTS,
+    TERMINALS,
+    Served,
+    ask,
+    assert_error,
+    gateway,
+    run,
+    simulated,
+    until,
+)
 from tests.server.scripted_backend import HEAD, Connection, backend, text_stream
 from tests.waiting import PATIENCE
 
@@ -374,7 +384,7 @@ def test_large_messages_wait_their_turn_at_the_client() -> None:
     run(test())
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", LOOPS_OF_LONG_TESTS)
 def test_no_more_than_one_large_message_waits_here(loop: str) -> None:
     """The others stay at the client, which cannot send on when the buffers of the system are full."""
     size = 8 * 1024 * 1024
