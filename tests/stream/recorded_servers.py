@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -93,15 +95,14 @@ class RecordedServers:
 
     def _counts(self, choices: Sequence[dict[str, Any]]) -> list[int]:
         """Return for each chunk how many tokens have come with it: as few as have all of its text."""
+        begins = list(accumulate(map(len, self.texts[:-1]), initial=0))  # of each text
         counts: list[int] = []
         place = 0  # in the script
         count = 0
         for choice in choices:
             for piece in _pieces(choice["delta"]):
                 place = self._behind(piece, place)
-            least = len(self.texts)
-            while least and len("".join(self.texts[: least - 1])) >= place:
-                least -= 1
+            least = bisect_left(begins, place)
             count = min(len(self.ids) - 1, max(count + 1, least))
             counts.append(len(self.ids) if choice["finish_reason"] else count)
         return counts
