@@ -232,7 +232,7 @@ def test_a_gateway_that_is_killed_leaves_the_truth_in_the_store(tmp_path: Path) 
         async with model(WAIT, says("Ok.")) as (_, talking):
             flags = "--no-adapt", "--backend", talking.url, "--store", str(tmp_path / "s.db")
             known = {"RESPONSES_GATEWAY_MCP_SERVERS": json.dumps(DOCS)}
-            async with program(*flags, **known) as running:
+            async with program(*flags, first=_SHORTER, **known) as running:
                 begun = (await post(running, tools=[MCP], background=True, stream=False)).json
                 path = f"/v1/responses/{begun['id']}"
                 client = await RawClient.connect(running)
