@@ -15,7 +15,7 @@ import pytest
 
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import create_app, serving
-from tests.server.gateway_process import QUESTION, Program, fresh_connections, program
+from tests.server.gateway_process import QUESTION, SEVERAL, Program, fresh_connections, program
 from tests.server.running_gateway import Served, ask, gateway, post, run
 from tests.waiting import PATIENCE
 
@@ -77,7 +77,7 @@ def test_every_worker_shows_the_session_of_all(stored: bool, tmp_path: Path) -> 
     store = str(tmp_path / "store.sqlite3") if stored else "none"
 
     async def test() -> None:
-        flags = ("--simulator", "--workers", "3", "--no-adapt", "--store", store, "--admin-key", ADMIN)
+        flags = ("--simulator", *SEVERAL, "--no-adapt", "--store", store, "--admin-key", ADMIN)
         async with program(*flags) as running, fresh_connections() as session:
             for number in range(30):
                 body = {**QUESTION, "input": "scenario: plain tps: 2000"}

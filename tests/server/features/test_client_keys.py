@@ -21,8 +21,9 @@ from responses_gateway.settings import Settings, SettingsError
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import RECEIVED, create_app, serving
 from responses_gateway.state import client_keys
-from tests.server.gateway_process import program
+from tests.server.gateway_process import SEVERAL, program
 from tests.server.running_gateway import Answer, Reachable, Served, ask, assert_error, gateway, post, run, simulated, until
+from tests.thoroughness import one_in
 
 ADMIN = "an-administrators-key"
 ALICE = "rp_alice-0123456789"
@@ -366,11 +367,11 @@ class Place(NamedTuple):
     url: str
 
 
-@pytest.mark.parametrize("more", [(), ("--ui", "off"), ("--operations-port", "0")], ids=" ".join)
+@pytest.mark.parametrize("more", one_in(2, [("--ui", "off"), (), ("--operations-port", "0")]), ids=" ".join)
 def test_every_worker_takes_a_change_before_it_is_answered(more: tuple[str, ...], tmp_path: Path) -> None:
     async def test() -> None:
         store = str(tmp_path / "s.sqlite3")
-        flags = ("--simulator", "--workers", "3", "--no-adapt", "--store", store, "--admin-key", ADMIN, *more)
+        flags = ("--simulator", *SEVERAL, "--no-adapt", "--store", store, "--admin-key", ADMIN, *more)
         async with program(*flags, RESPONSES_GATEWAY_API_KEYS=f"alice={ALICE}") as running:
             operators = Place(running.operations if "--operations-port" in more else running.url)
             for _ in range(3):

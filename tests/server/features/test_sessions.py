@@ -19,7 +19,7 @@ from responses_gateway.server.features.sessions.parts import SessionPart, begin,
 from responses_gateway.server.features.sessions.table import RememberedSessions
 from responses_gateway.settings.keys import hash_of
 from tests.data_folder import DATA
-from tests.server.gateway_process import program
+from tests.server.gateway_process import SEVERAL, program
 from tests.server.resources.test_websocket_resource import connect
 from tests.server.running_gateway import Answer, Reachable, Served, ask, assert_error, post, run, simulated
 
@@ -341,7 +341,7 @@ def test_the_threads_that_are_remembered_for_those_below_are_bounded(monkeypatch
 @pytest.mark.parametrize("ui", ["auto", "off"])
 def test_the_list_has_the_sessions_of_all_workers_also_without_the_window(ui: str) -> None:
     async def test() -> None:
-        flags = ("--simulator", "--workers", "3", "--no-adapt", "--store", "none", "--ui", ui)
+        flags = ("--simulator", *SEVERAL, "--no-adapt", "--store", "none", "--ui", ui)
         async with program(*flags, "--admin-key", ADMIN_KEY.get_secret_value()) as running:
             names = {f"session-{number}" for number in range(12)}
             sent = (post(running, client_metadata={"session_id": name, "thread_id": name}) for name in names)
