@@ -12,8 +12,9 @@ import pytest
 from responses_gateway.settings import Settings
 from scripts import structure
 
-# Room for agents' turns, sessions, keys at run time and more kinds of markup; most of that stands around the core.
-LINES = 86_260
+# Room for agents' turns, sessions, keys at run time, more kinds of markup and refusals inside streams; most of that stands around
+# the core. It is no reason to join two statements that read better apart.
+LINES = 86_420
 LINES_OF_THE_CORE = 65_450
 SETTINGS = 115
 FILES_UNDER_60_LINES = 51

@@ -1,7 +1,8 @@
 """responses-gateway: OpenAI's Responses API in front of any Chat Completions server.
 
 As a library: `Translator` (with its `StreamOptions`) turns the bytes of a chat stream into those of a Responses stream,
-`check_stream` holds a Responses stream against its laws. No I/O in either."""
+`check_stream` holds a Responses stream against its laws. No I/O in either.
+"""
 
 from __future__ import annotations
 

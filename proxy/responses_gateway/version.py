@@ -1,7 +1,8 @@
 """The version of the gateway, and the commit that it was built from.
 
-The build writes the commit to a file beside this one (`hatch_build.py`; the image writes it itself). In a checkout, git knows
-it. Otherwise only the version is known."""
+The build writes the commit to a file beside this one (`hatch_build.py`; the image writes it itself). In a checkout, git
+knows it. Otherwise only the version is known.
+"""
 
 from __future__ import annotations
 

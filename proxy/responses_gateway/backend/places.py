@@ -83,7 +83,9 @@ class ServedModels:
         if vouched:
             return _partners(vouched, model)
         checkpoints = [member.catalogue.checkpoint(model) for member in able]
-        return NOBODY if len(able) < least or difference(checkpoints) else _partners(able, model, checkpoints[0] or "")
+        if len(able) < least or difference(checkpoints):
+            return NOBODY
+        return _partners(able, model, checkpoints[0] or "")
 
     def context_of(self, model: str) -> int | None:
         """Return how many tokens the context of a model has at every backend that may get it; None if one does not tell."""

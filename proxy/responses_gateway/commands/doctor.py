@@ -77,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
         if args.gateway is not None:
             return _examine_gateway(args, api_key)
         _tell_missing_libraries()
-        return _examine_settings(args) if args.config is not None else _examine_backend(args, api_key)
+        if args.config is not None:
+            return _examine_settings(args)
+        return _examine_backend(args, api_key)
     except (ValueError, SettingsError) as error:  # `backend_url` raises the former
         return _unusable(str(error))
     except OSError as error:
@@ -146,7 +148,9 @@ async def _play_agent(
 def _hint(error: ApiError) -> str:
     if error.status in (401, 403):
         return " Give its key with --api-key, or in the variable OPENAI_API_KEY."
-    return " Is the URL right? If it is, name a model with --model." if error.code == "no_model" else ""
+    if error.code == "no_model":
+        return " Is the URL right? If it is, name a model with --model."
+    return ""
 
 
 def _verdict(found: list[Finding], settings: dict[str, Any]) -> str:

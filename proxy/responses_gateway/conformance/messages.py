@@ -88,7 +88,9 @@ class MessageChecker:
 
     def finish(self) -> list[Violation]:
         """Return what is missing when the stream has ended."""
-        return [] if self._end is not None else [Violation("message_end", self._event + 1, "neither message_stop nor error")]
+        if self._end is not None:
+            return []
+        return [Violation("message_end", self._event + 1, "neither message_stop nor error")]
 
     def _report(self, rule: MessageRule, detail: str) -> None:
         self._found.append(Violation(rule, self._event, detail))

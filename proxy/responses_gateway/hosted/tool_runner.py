@@ -184,7 +184,9 @@ def _encodable(result: HostedResult) -> HostedResult:
 
 def _late_item(target: ToolTarget) -> dict[str, Any]:
     """Return the members of a call whose tool did not answer in time, as the tool would report it itself."""
-    return {} if target.kind != "mcp" else {"error": {"type": "mcp_protocol_error", "code": _TIMED_OUT, "message": _LATE}}
+    if target.kind != "mcp":
+        return {}
+    return {"error": {"type": "mcp_protocol_error", "code": _TIMED_OUT, "message": _LATE}}
 
 
 def _failed(target: ToolTarget, message: str, item: Mapping[str, Any] | None = None) -> HostedResult:

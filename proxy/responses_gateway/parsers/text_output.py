@@ -135,7 +135,9 @@ class CodeBlocks:
             return self._runs % 2 == 1 and (doubled or self._ticks % 2 == 1)
         if self.last in _OPENING:
             return True
-        return self.last in ('"', "'") and (not self._before or self._before in _BEFORE_QUOTES)
+        if self.last in ('"', "'"):
+            return not self._before or self._before in _BEFORE_QUOTES
+        return False
 
     def _line(self, piece: str) -> None:
         self._ticks += piece.count("`")

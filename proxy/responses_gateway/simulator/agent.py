@@ -104,7 +104,9 @@ def patch_call(tool: Tool, text: str) -> CallTool:
 
 def final_text(request: ChatRequest, text: str) -> Say:
     """Return the text that ends a task: `text`, or JSON if the client asked for a schema."""
-    return Say(text) if request.schema is None else Say(json.dumps(example(request.schema), ensure_ascii=False))
+    if request.schema is None:
+        return Say(text)
+    return Say(json.dumps(example(request.schema), ensure_ascii=False))
 
 
 def _edit(request: ChatRequest, shell: Tool) -> CallTool:

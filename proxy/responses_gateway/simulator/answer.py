@@ -227,4 +227,6 @@ def _error(faults: Faults, dialect: Dialect, prompt_tokens: int, options: Simula
     if faults.overflow is not None:
         wording = next(known for known in WORDINGS if known == faults.overflow)
         return context_overflow(wording, max(prompt_tokens, options.max_model_len + 1), options.max_model_len)
-    return status_error(server, faults.status, faults.retry_after) if faults.status is not None else None
+    if faults.status is not None:
+        return status_error(server, faults.status, faults.retry_after)
+    return None

@@ -259,7 +259,9 @@ def _body(delta: dict[str, Any], group: list[Token], style: Style, finish: str |
 
 
 def _logprobs(group: list[Token], style: Style) -> str:
-    return "null" if style.logprobs is None else dumps({"content": [_logprob(token.raw, style.logprobs) for token in group]})
+    if style.logprobs is None:
+        return "null"
+    return dumps({"content": [_logprob(token.raw, style.logprobs) for token in group]})
 
 
 def _logprob(token: str, alternatives: int) -> dict[str, Any]:

@@ -323,7 +323,9 @@ def _known_tool(request: ChatRequest) -> Tool | None:
 
 
 def _call_of(offered: Tool) -> CallTool:
-    return shell_call(offered, "echo hello") if offered.name.split("__")[-1] in SHELL_TOOLS else _by_schema(offered)
+    if offered.name.split("__")[-1] in SHELL_TOOLS:
+        return shell_call(offered, "echo hello")
+    return _by_schema(offered)
 
 
 def _by_schema(offered: Tool, **preferred: str) -> CallTool:

@@ -105,7 +105,9 @@ def _object(schema: dict[str, Any], root: Any, depth: int) -> dict[str, Any]:
         raise ValueError("Invalid JSON schema: 'required' must be a list of strings.")
     wanted = [key for key in properties if key in required or (depth < 2 and not required)]
     wanted += [key for key in required if key not in properties]
-    return {} if depth > _DEPTH else {key: example(properties.get(key, True), key, root, depth + 1) for key in wanted}
+    if depth > _DEPTH:
+        return {}
+    return {key: example(properties.get(key, True), key, root, depth + 1) for key in wanted}
 
 
 def _array(schema: dict[str, Any], name: str, root: Any, depth: int) -> list[Any]:

@@ -216,7 +216,9 @@ def _stringified(good: Script, request: ChatRequest, _random: Random) -> Script:
 
 def _repeated_call(good: Script, request: ChatRequest, _random: Random) -> Script:
     earlier = [call["function"] for message in request.messages for call in message.get("tool_calls") or ()]
-    return good if not earlier else _with_call(good, CallTool(earlier[-1]["name"], earlier[-1]["arguments"]))
+    if not earlier:
+        return good
+    return _with_call(good, CallTool(earlier[-1]["name"], earlier[-1]["arguments"]))
 
 
 def _markup(call: CallTool) -> str:

@@ -197,7 +197,8 @@ class _ProcessMetrics:
     """The usual `process_*` metrics of one of several workers. A single process uses the library's own collector.
 
     The library leaves them out when processes share their metrics in files, and no platform knows the workers of one gateway.
-    The processor time of workers that died still counts, as in any counter."""
+    The processor time of workers that died still counts, as in any counter.
+    """
 
     def __init__(self, registry: prometheus.CollectorRegistry) -> None:
         self._collector = prometheus.ProcessCollector(registry=None)

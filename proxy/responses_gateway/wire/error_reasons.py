@@ -244,7 +244,9 @@ class _Search:
             fields = islice(named["errors"].items(), _ENTRIES)
             told = [(name, part) for name, value in fields if (part := self.find(value, depth - 1)) is not None]
             return _joined([part._replace(text=f"{name}: {part.text}") for name, part in told], "; ")
-        return _Found(json.dumps(detail)[:_LONGEST], "", {}) if found is None and isinstance(detail, dict) and detail else found
+        if found is None and isinstance(detail, dict) and detail:
+            return _Found(json.dumps(detail)[:_LONGEST], "", {})
+        return found
 
     def _first(self, named: Json, names: Iterable[str], depth: int) -> _Found | None:
         for name in names:

@@ -66,7 +66,9 @@ class ApprovalPolicy(NamedTuple):
         """Tell whether a call needs an approval. A tool that is in neither needs one, unless only `always` is given."""
         if self.always is not None and self.always.matches(tool):
             return True
-        return not self.never.matches(tool) if self.never is not None else self.always is None
+        if self.never is not None:
+            return not self.never.matches(tool)
+        return self.always is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,8 @@ def _change(fields: _Fields, path: str, name: str, value: Any) -> bool:
 def _inner(raw: msgspec.Raw, step: str) -> list[_Fields]:
     """Return the objects in which a path goes on: those of a list, or the one that is there; none where there are others."""
     try:
-        return msgspec.json.decode(raw, type=list[_Fields]) if step.endswith("[]") else [msgspec.json.decode(raw, type=_Fields)]
+        if step.endswith("[]"):
+            return msgspec.json.decode(raw, type=list[_Fields])
+        return [msgspec.json.decode(raw, type=_Fields)]
     except msgspec.ValidationError:
         return []

@@ -171,7 +171,9 @@ class Memory:
 
     def used(self) -> int:
         """Return the number of bytes, or 0 where it is not known."""
-        return 0 if self._status is None else int(os.pread(self._status, 200, 0).split()[5]) * resource.getpagesize()
+        if self._status is None:
+            return 0
+        return int(os.pread(self._status, 200, 0).split()[5]) * resource.getpagesize()
 
 
 class GatewayChannel:

@@ -90,4 +90,6 @@ def safe_name(filename: str, media_type: str = "") -> str:
     if not name:
         return f"file{mimetypes.guess_extension(media_type.strip().lower()) or ''}"
     stem, dot, suffix = name.rpartition(".")
-    return name[:_LONGEST_STEM] if not dot or len(suffix) > _LONGEST_SUFFIX else f"{stem[:_LONGEST_STEM]}.{suffix}"
+    if not dot or len(suffix) > _LONGEST_SUFFIX:
+        return name[:_LONGEST_STEM]
+    return f"{stem[:_LONGEST_STEM]}.{suffix}"

@@ -181,7 +181,9 @@ def matches(attributes: Mapping[str, Any], condition: Mapping[str, Any]) -> bool
         return all(matches(attributes, member) for member in condition["filters"])
     if kind == "or":
         return any(matches(attributes, member) for member in condition["filters"])
-    return False if condition["key"] not in attributes else _compare(kind, attributes[condition["key"]], condition["value"])
+    if condition["key"] not in attributes:
+        return False
+    return _compare(kind, attributes[condition["key"]], condition["value"])
 
 
 def _compare(kind: str, value: Any, wanted: Any) -> bool:

@@ -99,7 +99,9 @@ class ServerConnection:
     def described(self) -> McpSession:
         """The session, for traces."""
         protocol = None if self._session is None else self._session.protocol_version
-        return McpSession(protocol, None, "pipe") if self._http is None else McpSession(protocol, self._http.session_id, "tcp")
+        if self._http is None:
+            return McpSession(protocol, None, "pipe")
+        return McpSession(protocol, self._http.session_id, "tcp")
 
     @property
     def pending(self) -> int:

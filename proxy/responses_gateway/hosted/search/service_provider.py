@@ -102,7 +102,9 @@ def _read(data: bytes, service: SearchService) -> list[WebResult]:
         content = content.get(name) if isinstance(content, dict) else None
     if not content and isinstance(failed, list) and failed:
         raise ToolFailure("Nothing was found, and not all search engines have answered. Try later, or go on without them.")
-    return [] if not isinstance(content, list) else list(_each(content[:_MOST_RESULTS], service))
+    if not isinstance(content, list):
+        return []
+    return list(_each(content[:_MOST_RESULTS], service))
 
 
 def _each(entries: list[Any], service: SearchService) -> Iterator[WebResult]:

@@ -209,7 +209,9 @@ class ElementsReader(ArgumentsReader):
         parent = self._stack[-1].schema if self._stack else self._root
         if not isinstance(parent, Mapping):
             return None
-        return parent["items"] if name == self._syntax.item and "items" in parent else _members(parent).get(name)
+        if name == self._syntax.item and "items" in parent:
+            return parent["items"]
+        return _members(parent).get(name)
 
     def _add(self, piece: str) -> None:
         element = self._stack[-1]

@@ -157,7 +157,9 @@ class ArgumentsValue:
             if text[at] == '"':
                 self._string = StringDecoder()
                 at += 1
-        return self._read_string(self._string, text, at) if self._string is not None else self._read_span(self._span, text, at)
+        if self._string is not None:
+            return self._read_string(self._string, text, at)
+        return self._read_span(self._span, text, at)
 
     def _read_span(self, span: JsonSpan, text: str, at: int) -> int:
         pieces: list[str] = []

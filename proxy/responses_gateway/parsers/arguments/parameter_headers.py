@@ -132,7 +132,9 @@ class Headers:
         if end < 0:
             return None if len(text) - hit.end < HEADER_LIMIT and not self._deltas.final else hit
         groups = self.pattern.fullmatch(text[hit.end : end])
-        return hit if groups is None or groups["key"] != key["key"] else Hit(f"{hit.marker[:-1]}>", hit.start, end + 1)
+        if groups is None or groups["key"] != key["key"]:
+            return hit
+        return Hit(f"{hit.marker[:-1]}>", hit.start, end + 1)
 
     def key_again(self, text: str, at: int, key: Mapping[str, str | None]) -> int | None:
         """Do as `named_again` for the key of the parameter."""

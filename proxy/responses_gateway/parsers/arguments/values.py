@@ -144,7 +144,9 @@ def _null(text: str, types: frozenset[str]) -> str | None:
 
 
 def _integer(text: str, types: frozenset[str]) -> str | None:
-    return str(int(text)) if "integer" in types and _INTEGER.fullmatch(text) and len(text) < 4000 else None
+    if "integer" in types and _INTEGER.fullmatch(text) and len(text) < 4000:
+        return str(int(text))
+    return None
 
 
 def _number(text: str, types: frozenset[str]) -> str | None:

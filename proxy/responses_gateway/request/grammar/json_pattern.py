@@ -7,8 +7,9 @@ language has such a character: on dates, numbers, names and small expressions, b
 backend must be known (`responses-gateway doctor` finds out), and with one that uses the source, every text must need an escape,
 as every patch does; otherwise xgrammar excludes the texts that need one.
 
-Dialects differ too, so a pattern has only what all of them support, llama.cpp included: plain groups, alternatives, repetition,
-characters and classes, and no unnecessary escapes."""
+Dialects differ too, so a pattern has only what all of them support, llama.cpp included: plain groups, alternatives,
+repetition, characters and classes, and no unnecessary escapes.
+"""
 
 from __future__ import annotations
 
@@ -218,7 +219,9 @@ def _written(ranges: Ranges) -> str:
         raise _Unfit
     if ranges == _ALL:
         return r"[\s\S]"
-    return f"[^{_listed(_without(_ALL, ranges))}]" if ranges[-1][1] == _LAST else f"[{_listed(ranges)}]"
+    if ranges[-1][1] == _LAST:
+        return f"[^{_listed(_without(_ALL, ranges))}]"
+    return f"[{_listed(ranges)}]"
 
 
 def _listed(ranges: Ranges) -> str:

@@ -150,7 +150,9 @@ def user_content(content: object, path: str, report: LossReport) -> str | list[O
     if only is not None:
         return only
     parts = [_chat_part(part, param, report) for part, param in _parts(content, f"{path}.content")]
-    return "\n".join(part["text"] for part in parts) if all(part["type"] == "text" for part in parts) else parts
+    if all(part["type"] == "text" for part in parts):
+        return "\n".join(part["text"] for part in parts)
+    return parts
 
 
 def system_text(content: object, path: str, report: LossReport) -> str:
@@ -215,7 +217,9 @@ def _only_text(content: object) -> str | None:
     if type(content) is not list or len(content) != 1 or type(part := content[0]) is not dict:
         return None
     words = part.get("text")
-    return words if part.get("type") in _PLAIN_TYPES and type(words) is str and "prompt_cache_breakpoint" not in part else None
+    if part.get("type") in _PLAIN_TYPES and type(words) is str and "prompt_cache_breakpoint" not in part:
+        return words
+    return None
 
 
 def screenshot(image: Object | None, path: str, report: LossReport) -> Output:

@@ -62,7 +62,9 @@ class Places(msgspec.Struct):
             return param if name is None else _FIELDS[name] + param[len(name) :]
         kind, number, part, member = found.groups()
         place = self._at(kind, int(number), None if part is None else int(part))
-        return place if member is None or member == "type" else f"{place}.{_MEMBERS.get(member, member)}"
+        if member is None or member == "type":
+            return place
+        return f"{place}.{_MEMBERS.get(member, member)}"
 
     def _at(self, kind: str, number: int, part: int | None) -> str:
         if kind == "tools":

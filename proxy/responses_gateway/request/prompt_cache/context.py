@@ -55,7 +55,9 @@ class CachedContext(NamedTuple):
         if turn.messages == messages:
             return turn.prompt
         following = [later for later in self.turns if later.messages > messages]
-        return turn.end if not following else self._share(turn.messages, following[0], turn.prompt, messages)
+        if not following:
+            return turn.end
+        return self._share(turn.messages, following[0], turn.prompt, messages)
 
     def _share(self, first: int, following: Turn, start: int, messages: int) -> int:
         """Return how far the messages from the `first` one on lead to the place of a later turn, by their lengths in bytes.

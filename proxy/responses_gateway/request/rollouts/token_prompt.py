@@ -45,7 +45,9 @@ def misfit_of(body: Mapping[str, Any], earlier: Earlier) -> Misfit | None:
         return "answer_cut"
     if any(_has_media(message.get("content")) for message in body["messages"]):
         return "media"
-    return "parameter" if body.get("echo") or body.get("kv_transfer_params") or body.get("continue_final_message") else None
+    if body.get("echo") or body.get("kv_transfer_params") or body.get("continue_final_message"):
+        return "parameter"
+    return None
 
 
 def extended(before: array[int], rendered: Sequence[int]) -> Extension | None:

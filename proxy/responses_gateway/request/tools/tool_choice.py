@@ -53,7 +53,9 @@ class ToolChoiceReader:
         if len(hosted) > 1:
             return ToolChoice("required", hosted, hosted)
         name = next(iter(hosted), None) or self._tool(choice, "tool_choice")
-        return ANY_TOOL if name is None else ToolChoice({"type": "function", "function": {"name": name}}, frozenset((name,)))
+        if name is None:
+            return ANY_TOOL
+        return ToolChoice({"type": "function", "function": {"name": name}}, frozenset((name,)))
 
     def _mode(self, mode: str, param: str, offered: frozenset[str] | None) -> ToolChoice:
         if mode not in MODES:

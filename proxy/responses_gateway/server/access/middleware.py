@@ -339,7 +339,9 @@ def _base_url_hint(path: str) -> str:
         return " The base URL of this API ends without /v1."
     if re.match(r"/v1/v1(/|$)", path):
         return " The base URL has /v1 twice: it should end in /v1 once."
-    return " The base URL should end in /v1." if path.strip("/").partition("/")[0] in UNVERSIONED else ""
+    if path.strip("/").partition("/")[0] in UNVERSIONED:
+        return " The base URL should end in /v1."
+    return ""
 
 
 def protocol_of(request: web.Request) -> ClientProtocol:

@@ -408,7 +408,9 @@ def _network(address: str | None) -> str:
         return address or "unknown"
     if not isinstance(found, IPv6Address):
         return str(found)
-    return str(found.ipv4_mapped) if found.ipv4_mapped is not None else f"{IPv6Address(int(found) >> 64 << 64)}/64"
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return f"{IPv6Address(int(found) >> 64 << 64)}/64"
 
 
 def _limited(what: str, name: str, kind: str, wait: float) -> ApiError:

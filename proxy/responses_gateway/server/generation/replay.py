@@ -212,7 +212,9 @@ def _options(
         early_ends=msgspec.convert(chat.get("early_ends"), EarlyEnds | None),
     )
     tools = chat_request.body.get("tools")
-    return options if not tools else with_call_rules(options, tools, record.head["headers"], in_force.settings)
+    if not tools:
+        return options
+    return with_call_rules(options, tools, record.head["headers"], in_force.settings)
 
 
 def _asked(record: Record, in_force: InForce) -> tuple[ResponsesRequest, Reading | None]:

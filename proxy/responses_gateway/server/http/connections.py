@@ -75,9 +75,10 @@ class BodyTooSlow(ApiError, TimeoutError):
 async def body_limit(runner: Runner, limit: float) -> AsyncIterator[None]:
     """Bound the time of each body, from its head to its end, to `limit` seconds while this is open; 0 is no limit.
 
-    Sending one slowly, or never to its end, is a cheap way to hold many connections open. Checking all connections about once a
-    second costs nothing per request, unlike a timer around each read. (For heads there is aiohttp's own limit: it closes a
-    connection without a request after the keep-alive time.)"""
+    Sending one slowly, or never to its end, is a cheap way to hold many connections open. Checking all connections about
+    once a second costs nothing per request, unlike a timer around each read. (For heads there is aiohttp's own limit: it
+    closes a connection without a request after the keep-alive time.)
+    """
     if not limit:
         yield
         return

@@ -188,7 +188,9 @@ def unsent_bytes(transport: asyncio.Transport | None) -> int:
 
     The kernel takes megabytes at once, and reports the socket as writable again when a third of that has left, which can take
     minutes over a slow line. So its queue is measured, where the system allows that."""
-    return 0 if transport is None or transport.is_closing() else transport.get_write_buffer_size() + _in_kernel(transport)
+    if transport is None or transport.is_closing():
+        return 0
+    return transport.get_write_buffer_size() + _in_kernel(transport)
 
 
 def _in_kernel(transport: asyncio.Transport) -> int:

@@ -230,7 +230,9 @@ class Recorder:
 
 def error_fields(error: ApiError | None) -> dict[str, Any] | None:
     """Return an error as a record has it."""
-    return None if error is None else {"status": error.status, **error.body()["error"], "retry_after": error.retry_after}
+    if error is None:
+        return None
+    return {"status": error.status, **error.body()["error"], "retry_after": error.retry_after}
 
 
 def _call_line(call: Call, sent: bytes) -> dict[str, Any]:

@@ -177,4 +177,6 @@ def _obstacle(creation: Creation) -> str | None:
         return "A response of a conversation cannot be steered."
     if request.context_management:
         return "A response with automatic compaction cannot be steered."
-    return "A response without an answer of the model cannot be steered." if creation.prepared.options.hides_answer else None
+    if creation.prepared.options.hides_answer:
+        return "A response without an answer of the model cannot be steered."
+    return None

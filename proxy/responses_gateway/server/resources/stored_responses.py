@@ -137,7 +137,9 @@ class StoredResponses:
             return item
         parts = [part for part in item.get("content") or () if isinstance(part, dict)]
         text = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
-        return item if not text else {**item, "encrypted_content": self._encryption.encrypt("reasoning", tenant, model, text)}
+        if not text:
+            return item
+        return {**item, "encrypted_content": self._encryption.encrypt("reasoning", tenant, model, text)}
 
 
 def _not_found(response_id: str) -> ApiError:

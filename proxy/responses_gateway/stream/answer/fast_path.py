@@ -418,4 +418,6 @@ def continued(field: State, chunk: Chunk) -> str | None:
     if field == "reasoning":
         text = thinking
         other = delta.content
-    return None if other or not text or text.__class__ is not str else text
+    if other or not text or text.__class__ is not str:
+        return None
+    return text

@@ -188,7 +188,9 @@ def _may_grow(part: Part, wanted: Part) -> bool:
 
 
 def _with_text(delta: Reasoning | Text | Refusal | ToolArguments, text: str) -> Reasoning | Text | Refusal | ToolArguments:
-    return ToolArguments(delta.index, text) if isinstance(delta, ToolArguments) else msgspec.structs.replace(delta, text=text)
+    if isinstance(delta, ToolArguments):
+        return ToolArguments(delta.index, text)
+    return msgspec.structs.replace(delta, text=text)
 
 
 class JoinPoint(msgspec.Struct, frozen=True, omit_defaults=True):

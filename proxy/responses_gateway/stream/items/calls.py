@@ -293,7 +293,9 @@ class OpenCall:
         item = self.item
         if self.cut or not isinstance(item, CustomCallItem):
             return not self.cut
-        return item.closed or self.accepted if item.expected else self.arguments.closed or not self.arguments.bracketed
+        if item.expected:
+            return item.closed or self.accepted
+        return self.arguments.closed or not self.arguments.bracketed
 
     @property
     def runnable(self) -> bool:

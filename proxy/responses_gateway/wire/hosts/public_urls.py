@@ -51,7 +51,9 @@ def _host_complaint(host: str) -> str | None:
         return _address_complaint(read_ipv4(name))
     if not _NAME.fullmatch(name):
         return "its host is not a name of the public internet"
-    return "its host is a local name" if any(name == end or name.endswith(f".{end}") for end in _LOCAL) else None
+    if any(name == end or name.endswith(f".{end}") for end in _LOCAL):
+        return "its host is a local name"
+    return None
 
 
 def _in_brackets(host: str) -> str | None:
@@ -81,7 +83,9 @@ def page_complaint(url: str, private_hosts: AllowedHosts) -> str | None:
         return None
     # Where two parsers see different hosts, the one that connects counts.
     reason = not_public(url) or not_public(str(parsed))
-    return f"port {port} is not that of a web server" if reason is None and port not in _WEB_PORTS else reason
+    if reason is None and port not in _WEB_PORTS:
+        return f"port {port} is not that of a web server"
+    return reason
 
 
 def may_be_private(host: str, port: int, private_hosts: AllowedHosts) -> bool:

@@ -61,7 +61,9 @@ class Judgement(NamedTuple):
 
     def also(self, other: Judgement) -> Judgement:
         """Return the judgement of two texts together."""
-        return self if not other.flagged else Judgement(True, tuple(dict.fromkeys(self.categories + other.categories)))
+        if not other.flagged:
+            return self
+        return Judgement(True, tuple(dict.fromkeys(self.categories + other.categories)))
 
     def result(self, model: str) -> dict[str, Any]:
         """Return the `moderation_result` of the API. A guard says yes or no: scores are 1 or 0."""

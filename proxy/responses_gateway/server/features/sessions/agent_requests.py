@@ -64,7 +64,8 @@ class AgentRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     the client's, as it says or as the pause between the two requests shows; None if no tool ran, or if that is not known.
     `calls`: of the client's tools that the answer ended with; `spawned` of them began sub-agents. `last_call` names the last
     one, `answered` the one of another answer whose result came with the request: digests, with the thread. `told`: the client
-    has told how long its tools ran. `cached_tokens`: None if the backend does not tell."""
+    has told how long its tools ran.
+    `cached_tokens`: None if the backend does not tell."""
 
     id: str
     request_id: str

@@ -15,7 +15,9 @@ _PREFIX = "whsec_"
 
 def signing_key(secret: str) -> bytes:
     """Return the key that a secret stands for: base64 after `whsec_`, else the text itself."""
-    return secret.encode() if not secret.startswith(_PREFIX) else base64.b64decode(secret.removeprefix(_PREFIX))
+    if not secret.startswith(_PREFIX):
+        return secret.encode()
+    return base64.b64decode(secret.removeprefix(_PREFIX))
 
 
 def event_of(notice: Notice) -> bytes:

@@ -80,7 +80,9 @@ class Background:
         """Start a response that has waited, which ends the creation by itself. Return what takes it to its end; None if it
         waits no longer. Raise `StoreUnavailable`."""
         creation.detach()
-        return None if not await response.begin_waited(self._claim()) else self._start(response, generation)
+        if not await response.begin_waited(self._claim()):
+            return None
+        return self._start(response, generation)
 
     def _start(self, response: BackgroundResponse, generation: Generation) -> asyncio.Task[None]:
         self.running[response.record.id] = response

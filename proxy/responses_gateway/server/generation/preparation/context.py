@@ -116,8 +116,9 @@ class Context:
     `history` are the items before the input and `place` is where they end in the store; `references` are stored items by id.
     `history_tokens` is the length of the history according to the usage of the previous response, if it was asked for.
     `results` are the results of hosted calls in all of this as the model got them, by the ids of their items, as far as they
-    were kept. `session`: that of the response which the request continues, or the id of the first one in its chain. `first`:
-    that one, if the request continues it: what is stored, or known of its request."""
+    were kept. `session`: that of the response which the request continues, or the id of the first one in its chain.
+    `first`: that one, if the request continues it: what is stored, or known of its request.
+    """
 
     request: ResponsesRequest
     history: Sequence[Item] = ()

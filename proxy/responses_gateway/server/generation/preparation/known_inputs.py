@@ -102,7 +102,9 @@ class KnownInput(msgspec.Struct, eq=False):
             request = form.parse_continued(new, known, mark, self.values.elements)
         except (ApiError, ValueError, RecursionError):  # which the body as a whole has in other words
             return None
-        return None if request is None else Growing(body, form, request, self, now, self.memory)
+        if request is None:
+            return None
+        return Growing(body, form, request, self, now, self.memory)
 
     def _found_in(self, body: bytes, layout: Layout, mark: bytes) -> tuple[Layout, bytes] | None:
         """Return how a body is laid out that begins as this one, and its list with the mark in the place of what is known; None

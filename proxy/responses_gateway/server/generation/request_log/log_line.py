@@ -57,7 +57,9 @@ def log_line(facts: RequestFacts) -> dict[str, Any]:
 
 def usage_fields(usage: Usage | None) -> dict[str, int | None]:
     """Return the fields for the usage that a backend reported."""
-    return {} if usage is None else {"input_tokens": usage.input, "cached_tokens": usage.cached, "output_tokens": usage.output}
+    if usage is None:
+        return {}
+    return {"input_tokens": usage.input, "cached_tokens": usage.cached, "output_tokens": usage.output}
 
 
 def outcome_of(facts: RequestFacts) -> str:
@@ -72,7 +74,9 @@ def outcome_of(facts: RequestFacts) -> str:
     if answer is None:
         relayed = facts.relayed is not None and facts.error is None
         return "cancelled" if facts.client_left else "completed" if relayed else "failed"
-    return "cancelled" if not answer.ended or (facts.error is not None and facts.error.status == 499) else answer.status
+    if not answer.ended or (facts.error is not None and facts.error.status == 499):
+        return "cancelled"
+    return answer.status
 
 
 def _relayed_fields(facts: RequestFacts) -> dict[str, Any]:

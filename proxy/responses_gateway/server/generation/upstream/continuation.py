@@ -278,7 +278,9 @@ def why_not_continuable(body: Mapping[str, Any]) -> Obstacle | None:
         return "logprobs"
     if any(_has_media(message.get("content")) for message in body["messages"]):
         return "media"
-    return "parameter" if any(name not in _KNOWN and value is not None for name, value in body.items()) else None
+    if any(name not in _KNOWN and value is not None for name, value in body.items()):
+        return "parameter"
+    return None
 
 
 def longest_stop(body: Mapping[str, Any]) -> int:
