@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from responses_gateway.state.usage import UsageTable
+from responses_gateway.state.usage import LABELS, UsageTable
 from tests.state.conftest import Opening
 
 
@@ -46,5 +46,19 @@ def test_usage_of_a_day_belongs_to_the_team_that_its_key_was_in_last(opening: Op
             await table.add({(100, "alice", "red", "m"): [1, 1, 1, 1, 1]}, oldest=0)
             await table.add({(100, "alice", "blue", "m"): [1, 1, 1, 1, 1]}, oldest=0)
             assert await table.sums(100, 100, ["team"]) == {("blue",): [2] * 5}
+
+    asyncio.run(test())
+
+
+def test_a_key_has_so_many_rows_of_a_day_and_what_is_there_grows(opening: Opening) -> None:
+    async def test() -> None:
+        async with opening() as (_, database, _clock):
+            table = UsageTable(database, "session_usage", (*LABELS, "session"), most=2)
+            rows = {(100, key, "", "m", session): [1] * 5 for key, session in (("a", "s1"), ("a", "s2"), ("b", "s1"))}
+            await table.add(rows, oldest=0)
+            await table.add({(100, "a", "", "m", "s3"): [1] * 5, (100, "b", "", "m", "s1"): [1] * 5}, oldest=0)
+            assert await table.sums(100, 100, ["key"]) == {("a",): [2] * 5, ("b",): [2] * 5}
+            assert await table.sums(100, 100, []) == {(): [4] * 5}
+            assert await table.sums(101, 101, []) == {}
 
     asyncio.run(test())

@@ -46,6 +46,7 @@ from responses_gateway.server.setup.seal_key import client_key_secret, content_s
 from responses_gateway.server.setup.store import StoreUpkeep, fleet_counters, open_store, quota_counters
 from responses_gateway.settings import Settings
 from responses_gateway.state import Store
+from responses_gateway.state.usage import UsageTable
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.gen_ai import GenAiMetrics, MetricSink, OtlpMetrics, PrometheusSink
 from responses_gateway.telemetry.metrics import Metrics
@@ -88,6 +89,7 @@ async def open_parts(
             opened.autoconfiguration,
             opened.accounts,
             served.routes,
+            served.divisions,
             served.questions,
         )
 
@@ -187,7 +189,7 @@ def _gen_ai_metrics(settings: Settings, metrics: Metrics, stack: AsyncExitStack)
 
 
 def _open_accounts(settings: Settings, store: Store | None, metrics: Metrics, stack: AsyncExitStack) -> Accounts:
-    usage = TokenUsage(metrics, store)
+    usage = TokenUsage(metrics, None if store is None else UsageTable(store.database))
     stack.push_async_callback(usage.close)
     counters = fleet_counters(settings)
     if counters is not None:

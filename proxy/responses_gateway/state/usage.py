@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from responses_gateway.state.interfaces import Database, Sql, transaction
 
@@ -15,81 +14,49 @@ L = TypeVar("L")
 DAY = 86_400
 # What a sum may be divided by.
 LABELS = ("day", "key", "team", "model")
-# The session of an agent, by which it may be divided, too, for some days.
-SESSION = "session"
-SESSION_DAYS = 30
-# Sessions of a key and a day that are told apart.
-_MOST_SESSIONS = 10_000
-_NO_SESSIONS: Mapping[tuple[int, str, str, str, str], Sequence[int]] = MappingProxyType({})
 # What is summed.
 AMOUNTS = ("requests", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
-_ADD = (
-    f"INSERT INTO token_usage ({', '.join((*LABELS, *AMOUNTS))}) VALUES ({', '.join('?' * len((*LABELS, *AMOUNTS)))}) "
-    f"ON CONFLICT (day, key, model) DO UPDATE SET team = excluded.team, "  # a key belongs to one team
-    + ", ".join(f"{name} = token_usage.{name} + excluded.{name}" for name in AMOUNTS)
-)
-
-_ADD_SESSION = (
-    f"INSERT INTO session_usage ({', '.join((*LABELS, SESSION, *AMOUNTS))}) "
-    f"VALUES ({', '.join('?' * len((*LABELS, SESSION, *AMOUNTS)))}) "
-    f"ON CONFLICT (day, key, model, session) DO UPDATE SET team = excluded.team, "
-    + ", ".join(f"{name} = session_usage.{name} + excluded.{name}" for name in AMOUNTS)
-)
 
 
 @dataclass(eq=False)
 class UsageTable:
-    """The table in a database. Every method raises `StoreUnavailable`."""
+    """A table of sums in a database. Every method raises `StoreUnavailable`. `labels` are what a sum may be divided by;
+    `most`: rows of a key and a day, of which those that come first are kept."""
 
     database: Database
+    name: str = "token_usage"
+    labels: Sequence[str] = LABELS
+    most: int | None = None
 
     @transaction
-    def add(
-        self,
-        sql: Sql,
-        sums: Mapping[tuple[int, str, str, str], Sequence[int]],
-        oldest: int,
-        sessions: Mapping[tuple[int, str, str, str, str], Sequence[int]] = _NO_SESSIONS,
-    ) -> None:
-        """Add amounts to those that are there, and delete what is older than the day `oldest`. `sessions` has those parts of
-        the amounts that belong to a session: of the sessions of a key and a day those that come first are kept apart."""
+    def add(self, sql: Sql, sums: Mapping[tuple[Any, ...], Sequence[int]], oldest: int) -> None:
+        """Add amounts to those that are there, and delete what is older than the day `oldest`."""
+        columns = (*self.labels, *AMOUNTS)
+        statement = (
+            f"INSERT INTO {self.name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) "
+            f"ON CONFLICT ({', '.join(label for label in self.labels if label != 'team')}) "  # a key belongs to one team
+            f"DO UPDATE SET team = excluded.team, "
+            + ", ".join(f"{name} = {self.name}.{name} + excluded.{name}" for name in AMOUNTS)
+        )
+        full = set() if self.most is None else {owner for owner in {row[:2] for row in sums} if self._is_full(sql, owner)}
         for labels, amounts in sorted(sums.items()):  # in one order, so that no two processes wait for each other
-            sql.execute(_ADD, (*labels, *amounts))
-        sql.execute("DELETE FROM token_usage WHERE day < ?", (oldest,))
-        if not sessions:
-            return
-        full = {owner for owner in sorted({row[:2] for row in sessions}) if _number_of_sessions(sql, owner) >= _MOST_SESSIONS}
-        for row, amounts in sorted(sessions.items()):
-            if row[:2] not in full:
-                sql.execute(_ADD_SESSION, (*row, *amounts))
-        sql.execute("DELETE FROM session_usage WHERE day < ?", (max(row[0] for row in sessions) - SESSION_DAYS,))
+            if labels[:2] not in full:
+                sql.execute(statement, (*labels, *amounts))
+        sql.execute(f"DELETE FROM {self.name} WHERE day < ?", (oldest,))
+
+    def _is_full(self, sql: Sql, owner: tuple[Any, ...]) -> bool:
+        statement = f"SELECT COUNT(*) FROM (SELECT 1 FROM {self.name} WHERE day = ? AND key = ? LIMIT ?) AS found"
+        return int(sql.execute(statement, (*owner, self.most)).fetchone()[0]) == self.most
 
     @transaction
     def sums(self, sql: Sql, first: int, last: int, by: Sequence[str]) -> dict[tuple[int | str, ...], list[int]]:
-        """Return the sums from day `first` to day `last`, both included, for each combination of these `LABELS`."""
-        assert set(by) <= set(LABELS)
-        return _sums(sql, "token_usage", first, last, by)
-
-    @transaction
-    def session_sums(self, sql: Sql, first: int, last: int, by: Sequence[str]) -> dict[tuple[int | str, ...], list[int]]:
-        """Return the same of what belongs to sessions, which are one of the labels."""
-        assert set(by) <= {*LABELS, SESSION}
-        return _sums(sql, "session_usage", first, last, by)
-
-
-def _sums(sql: Sql, table: str, first: int, last: int, by: Sequence[str]) -> dict[tuple[int | str, ...], list[int]]:
-    labels = ", ".join(by)
-    statement = (
-        f"SELECT {labels}, {', '.join(f'SUM({name})' for name in AMOUNTS)} FROM {table} "
-        f"WHERE day BETWEEN ? AND ? GROUP BY {labels}"
-    )
-    rows = sql.execute(statement, (first, last)).fetchall()
-    return {tuple(row[: len(by)]): [int(amount) for amount in row[len(by) :]] for row in rows}
-
-
-def _number_of_sessions(sql: Sql, owner: tuple[int, str]) -> int:
-    statement = "SELECT COUNT(*) FROM (SELECT 1 FROM session_usage WHERE day = ? AND key = ? LIMIT ?) AS found"
-    return int(sql.execute(statement, (*owner, _MOST_SESSIONS)).fetchone()[0])
+        """Return the sums from day `first` to day `last`, both included, for each combination of these labels."""
+        assert set(by) <= set(self.labels)
+        columns = ", ".join((*by, *(f"SUM({name})" for name in AMOUNTS)))
+        grouping = f" GROUP BY {', '.join(by)}" if by else ""
+        statement = f"SELECT {columns} FROM {self.name} WHERE day BETWEEN ? AND ?{grouping}"
+        rows = sql.execute(statement, (first, last)).fetchall()
+        return {tuple(row[: len(by)]): [int(amount) for amount in row[len(by) :]] for row in rows if row[-1] is not None}
 
 
 def today() -> int:

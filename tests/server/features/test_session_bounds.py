@@ -12,11 +12,10 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from responses_gateway.server.features.session_hints import feature
-from responses_gateway.server.features.sessions import table
+from responses_gateway.server.features.sessions import table, usage
 from responses_gateway.server.features.sessions.agent_requests import AgentRequest, SessionOwner
 from responses_gateway.server.features.sessions.parts import SessionPart, merged, tree
 from responses_gateway.server.features.sessions.table import RememberedSessions
-from responses_gateway.server.generation.request_log import usage
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import create_app, serving
 from responses_gateway.state import StoreUnavailable

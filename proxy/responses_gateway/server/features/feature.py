@@ -19,6 +19,7 @@ from responses_gateway.server.generation.additions import Announce, Conclude, No
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.preparation.ground import HostedToolbox
 from responses_gateway.server.generation.request_log.reports import Reader
+from responses_gateway.server.generation.request_log.usage import Divide
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.routes import Route
 from responses_gateway.settings import SECTIONS, Section, Settings, SettingsError
@@ -49,7 +50,8 @@ class Opened:
     told of background responses before they begin, and `postponements` may let these wait. The last event of an answer waits
     for `conclusions`; `notes` are taken of answers that have ended, `readers` get the requests that were reported.
     `tool_steps`, which come first, and `tool_notes` are for requests with tools alone, `session_steps` and `session_notes` for
-    those that belong to a session. `routes` are served, and `questions` are those that workers ask each other, by name."""
+    those that belong to a session. `divisions` have labels by which usage may be divided, too. `routes` are served, and
+    `questions` are those that workers ask each other, by name."""
 
     steps: Sequence[Step] = ()
     toolboxes: Sequence[HostedToolbox] = ()
@@ -62,14 +64,16 @@ class Opened:
     session_notes: Sequence[Note] = ()
     conclusions: Sequence[Conclude] = ()
     readers: Sequence[Reader] = ()
+    divisions: Mapping[str, Divide] = field(default_factory=dict)
     routes: Sequence[Route] = ()
     questions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
 
 class Served(NamedTuple):
-    """What the features serve: routes for clients, operators and visitors, and answers for other workers."""
+    """What the features serve: routes for clients, operators and visitors, divisions of usage, answers for other workers."""
 
     routes: list[Route]
+    divisions: dict[str, Divide]
     questions: dict[str, Callable[..., Any]]
 
 
@@ -95,7 +99,7 @@ async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExi
     if unknown:
         raise SettingsError("\n".join(f"unknown setting {name}" for name in unknown))
     additions = core.responses.additions
-    served = Served([], {})
+    served = Served([], {}, {})
     for feature in features:
         opened = await feature.open(core, stack)
         if opened is not None:
@@ -104,6 +108,7 @@ async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExi
                 getattr(additions, kind.name).extend(getattr(opened, kind.name))
             core.responses.reports.readers.extend(opened.readers)
             served.routes.extend(opened.routes)
+            served.divisions.update(opened.divisions)
             served.questions.update(opened.questions)
     return served
 

@@ -188,13 +188,12 @@ class Passthrough:
         facts.ended = time.time()
         facts.client_left = ending == "client_left"
         facts.error = server_error(_BROKEN) if ending == "broken" else None
-        session = facts.asker.session
         if meter.tokens:
-            reports.usage.add(facts.account, facts.model, meter.usage, session)
+            reports.usage.add(facts.account, facts.model, meter.usage)
         # An error, such as an answer that breaks off, is in the window already, with the other refusals.
         if reports.history is not None and status < 400 and ending != "broken":
             reports.history.add([facts])
-        for reader in reports.readers if session is not None and meter.tokens else ():
+        for reader in reports.readers if meter.tokens else ():
             reader([facts])
 
     async def _body(

@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, SESSION, today
+from responses_gateway.server.generation.request_log.usage import Divide, Sums
+from responses_gateway.server.http.routes import ASK_ALL
+from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, today
 from responses_gateway.wire.errors import invalid_request
 
 # Days that an export has if `from` is missing.
@@ -20,26 +22,29 @@ _DAYS = 30
 # How a formula begins, or what spreadsheets pass over before one.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 # Returns the sums from one day to another for each combination of some labels.
-SumsOf = Callable[[int, int, list[str]], Awaitable[Mapping[tuple[Any, ...], Sequence[int]]]]
+SumsOf = Callable[[int, int, list[str]], Awaitable[Sums]]
 
 
 class UsageExport:
-    """Serves the path."""
+    """Serves the path. `divisions` are by labels that features add, of which a request may have one."""
 
-    def __init__(self, sums_of: SumsOf) -> None:
+    def __init__(self, sums_of: SumsOf, divisions: Mapping[str, Divide]) -> None:
         self._sums_of = sums_of
+        self._divisions = divisions
 
     async def export(self, request: web.Request) -> web.Response:
-        """Answer `GET ?from=DAY&to=DAY&by=day,key,team,model,session&format=json`: both days included, in UTC. Raise
+        """Answer `GET ?from=DAY&to=DAY&by=day,key,team,model&format=json`: both days included, in UTC. Raise
         `ApiError`, `StoreUnavailable`."""
         last = _day(request, "to", today())
         first = _day(request, "from", last - _DAYS + 1)
         if first > last:
             raise invalid_request("'from' must not be after 'to'.", "from", "invalid_value")
-        by = _labels(request.query.get("by", "day,key"))
+        by = _labels(request.query.get("by", "day,key"), (*LABELS, *self._divisions))
         form = _format(request)
         about = {"object": "usage", "from": _date(first), "to": _date(last), "by": by}
-        sums = await self._sums_of(first, last, by)
+        sums = await self._sums_of(first, last, [label for label in by if label in LABELS])
+        for label in self._divisions.keys() & by:
+            sums = await self._divisions[label](request.app[ASK_ALL], sums, first, last, by)
         # In a thread, so that no stream waits for the rows of a hundred thousand sessions.
         if form == "csv":
             headers = {"Content-Disposition": 'attachment; filename="usage.csv"'}
@@ -73,10 +78,9 @@ def _day(request: web.Request, name: str, default: int) -> int:
         raise invalid_request(f"'{name}' must be a day such as {_date(default)}.", name, "invalid_value") from None
 
 
-def _labels(given: str) -> list[str]:
+def _labels(given: str, known: Sequence[str]) -> list[str]:
     """Return what the sums are divided by. Raise `ApiError` 400."""
     labels = [label.strip() for label in given.split(",")]
-    known = (*LABELS, SESSION)
     if not set(labels) <= set(known) or len(set(labels)) != len(labels):
         raise invalid_request(f"'by' must be some of {', '.join(known)}, separated by commas.", "by", "invalid_value")
     return labels

@@ -20,6 +20,7 @@ from responses_gateway.server.features.sessions.agent_requests import (
 )
 from responses_gateway.server.features.sessions.parts import SessionPart, begin
 from responses_gateway.server.features.sessions.table import RememberedSessions
+from responses_gateway.server.features.sessions.usage import SessionUsage
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.responses import Creation, Responses
@@ -42,11 +43,12 @@ class RunningRequest(msgspec.Struct, frozen=True):
 
 
 class SessionMemory:
-    """Takes requests. `store` is the table of all processes, if there is one."""
+    """Takes requests. `store` is the table of all processes, if there is one; `usage` counts what they use."""
 
-    def __init__(self, responses: Responses, store: SessionTable | None) -> None:
+    def __init__(self, responses: Responses, store: SessionTable | None, usage: SessionUsage) -> None:
         self.remembered = RememberedSessions()
         self.store = store
+        self._usage = usage
         self._responses = responses
         self._changed: dict[str, SessionPart] = {}  # by name: what is to be written
         self._change = asyncio.Event()
@@ -55,8 +57,13 @@ class SessionMemory:
     def read(self, ended: Sequence[RequestFacts]) -> None:
         """Take requests that have ended."""
         for facts in ended:
-            if facts.asker.session is not None:
-                self._take(owner_of(facts), agent_request(facts))
+            session = facts.asker.session
+            if session is None:
+                continue
+            request = agent_request(facts)
+            if facts.relayed is not None or (facts.answer is not None and facts.answer.chunks):  # a backend has answered
+                self._usage.add_request(facts.account, session, request, int((facts.ended or 0) // DAY))
+            self._take(owner_of(facts), request)
 
     def note(self, prepared: PreparedRequest, translator: Translator, facts: RequestFacts) -> Mapping[str, Any]:
         """Note what only the end of an answer tells. The log says nothing of it."""
@@ -84,9 +91,7 @@ class SessionMemory:
             first.asker = with_session(first.asker, owner.session, "previous_response_id")
         last_call = call_in(facts.asker.thread or owner.session, facts.client_calls.answered)
         self.remembered.add(owner, msgspec.structs.replace(taken, last_call=last_call), begin)
-        used = (taken.input_tokens, taken.cached_tokens or 0, taken.output_tokens, taken.reasoning_tokens)
-        day = int((taken.ended or taken.started) // DAY)
-        self._responses.reports.usage.belongs(facts.account, taken.model, owner.session, day, (1, *used))
+        self._usage.add_request(facts.account, owner.session, taken, int((taken.ended or taken.started) // DAY))
 
     def _take(self, owner: SessionOwner, request: AgentRequest) -> None:
         part = self.remembered.add(owner, request)
