@@ -160,6 +160,9 @@ def test_without_keys_of_the_gateway_a_rollout_is_its_clients_whatever_header_ha
                 assert await status(session, "get", url, headers=key(other, "another")) == 404
             assert await status(session, "get", url) == 404
             assert await status(session, "post", f"{url}/reward", json={"reward": 1}) == 404
+            behind = key(name, "own:ep2")
+            assert await status(session, "post", f"{served.url}{path}", json=body, headers=behind) == 200
+            assert await status(session, "get", f"{served.url}/rollouts/ep2", headers=key(name, "own")) == 200
 
     run(test())
 

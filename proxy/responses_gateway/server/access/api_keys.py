@@ -143,12 +143,21 @@ def tenant(client: str | None, headers: Mapping[str, str]) -> str:
     """Return the tenant of a client with this name, or without one."""
     if client is not None:
         return f"key:{client}"  # the colon keeps it apart from the digests below
-    authorization = headers.get("Authorization", "").strip() or f"Bearer {given_key(headers)}"
+    authorization, _ = own_key(headers)
     if authorization == "Bearer ":
         return ""
-    if ":" in authorization and authorization[:7].lower() == "bearer ":
-        authorization, _ = divided(authorization)
     return hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def own_key(headers: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return `Authorization`, or what that would be with the key of another header, without the rollout that is named behind
+    the key, and this rollout. Raise `ApiError` 400."""
+    authorization = headers.get("Authorization", "").strip()
+    if not authorization:
+        authorization = f"Bearer {headers.get('X-Api-Key') or headers.get('Api-Key') or ''}"
+    if ":" not in authorization or authorization[:7].lower() != "bearer ":
+        return authorization, None
+    return divided(authorization)
 
 
 def allowed_models(exchange: Exchange, settings: Settings) -> Allows | None:

@@ -13,8 +13,8 @@ from multidict import CIMultiDict
 
 from responses_gateway.request import Loss, header_value
 from responses_gateway.request.messages import ReadTurns
-from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, divided
-from responses_gateway.server.access.api_keys import Needs, needs, tenant, tenant_of
+from responses_gateway.request.rollouts.names import ROLLOUT_HEADER
+from responses_gateway.server.access.api_keys import Needs, needs, own_key, tenant, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.background.runner import Background, new_response
 from responses_gateway.server.generation.generation import Generation, NullSink, shutting_down
@@ -282,17 +282,13 @@ def _with_key(headers: Mapping[str, str], reader: BodyReader, in_force: InForce)
 
 def named(headers: Mapping[str, str], exchange: Exchange) -> Mapping[str, str]:
     """Return the headers of a client with the rollout that its key or the path names, and the key. Raise `ApiError` 400."""
-    key = headers.get("Authorization", "")
-    rollout = exchange.rollout
-    bare = key
-    if exchange.client is None and ":" in key and key[:7].lower() == "bearer ":
-        bare, of_key = divided(key)
-        rollout = of_key or rollout
+    bare, of_key = own_key(headers) if exchange.client is None else ("", None)
+    rollout = of_key or exchange.rollout
     if rollout is None:
         return headers
     changed = CIMultiDict(headers)
     changed[ROLLOUT_HEADER] = rollout
-    if key:
+    if of_key is not None and "Authorization" in headers:
         changed["Authorization"] = bare
     return changed
 
