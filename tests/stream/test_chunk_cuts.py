@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from responses_gateway import parsers
@@ -220,6 +220,8 @@ def test_without_either_the_estimate_is_the_same_for_every_cut(answer: Answer, s
 
 
 @given(answer=answers, sizes=cuts, place=st.floats(0, 1), tokenizer=st.booleans())
+# The tokens of its last chunk wait for others when it breaks off.
+@example(answer=Answer([], "so so 模型", "Paris", opened=False, closed=True), sizes=[1], place=0.5, tokenizer=False)
 @settings(max_examples=examples(30), deadline=None)
 def test_an_answer_that_another_server_continues_has_the_usage_of_one(
     answer: Answer, sizes: list[int], place: float, tokenizer: bool

@@ -321,6 +321,7 @@ class Answer:
 
     def partial(self) -> PartialAnswer:
         """Return what was generated of an answer that is `continuable`."""
+        self._fast_path.take_tokens()
         ledger = self.ledger
         assert ledger is not None
         tail = "".join(ledger.tail)
