@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tests.server.running_gateway import (
     Served,
     ask,
     assert_error,
+    body_of,
     events_of,
     gateway,
     post,
@@ -316,22 +316,34 @@ def test_no_event_stores_the_instructions_again(tmp_path: Path) -> None:
 def test_a_broken_stream_can_be_taken_up_where_it_broke() -> None:
     """Set `on_disconnect: continue`: a foreground stream outlives its connection."""
 
+    pieces = text_stream("One,", " two,", " three,", " four.")
+    left = asyncio.Event()
+
+    async def play(connection: Connection) -> None:
+        connection.write(HEAD)
+        connection.send(*pieces[:2])
+        await left.wait()
+        connection.send(*pieces[2:])
+        connection.end()
+
     async def test() -> None:
-        async with simulated(store="memory", on_disconnect="continue") as served:
-            whole = await post(served, input="scenario: reasoning")
-            assert [event["type"] for event in whole.events][:2] == ["response.created", "response.in_progress"]
-            assert (whole.final["background"], whole.final["status"]) == (False, "completed")
+        async with backend(play) as behind, gateway(behind.url, store="memory", on_disconnect="continue") as served:
             client = await RawClient.connect(served)
-            await client.post(input="tokens: 60 tps: 200")
-            await client.read_until(b'"sequence_number":20,')
+            await client.post()
+            await client.read_until(b" two,")
+            before = events_of(body_of(client.received))
+            assert [event["type"] for event in before][:2] == ["response.created", "response.in_progress"]
+            name, last = before[0]["response"]["id"], before[-1]["sequence_number"]
             client.close()
-            name = re.search(rb'"id":"(resp_\w+)"', client.received)
-            assert name is not None
-            rest = await get(served, name[1].decode(), "?stream=true&starting_after=20")
-            assert [event["sequence_number"] for event in rest.events] == list(range(21, 21 + len(rest.events)))
-            assert rest.events[-1]["type"] == "response.completed"
-            assert rest.events[-1]["response"] == (await get(served, name[1].decode())).json
-            assert_error(await cancel(served, name[1].decode()), 400, "not_cancellable")
+            left.set()
+            rest = await get(served, name, f"?stream=true&starting_after={last}")
+            assert [event["sequence_number"] for event in rest.events] == list(range(last + 1, last + 1 + len(rest.events)))
+            assert judge_stream(body_of(client.received) + rest.body) == []
+            final = rest.events[-1]["response"]
+            assert (final["background"], final["status"]) == (False, "completed")
+            assert final["output"][0]["content"][0]["text"] == "One, two, three, four."
+            assert final == (await get(served, name)).json
+            assert_error(await cancel(served, name), 400, "not_cancellable")
 
     run(test())
 
