@@ -12,8 +12,8 @@ import pytest
 from responses_gateway.settings import Settings
 from scripts import structure
 
-# Room for agents' turns, sessions, keys at run time, more kinds of markup and refusals inside streams; most of that stands around
-# the core. It is no reason to join two statements that read better apart.
+# Room for agents' turns, sessions, keys at run time, more kinds of markup and refusals inside streams; most of that stands
+# around the core. It is no reason to join two statements that read better apart.
 LINES = 86_420
 LINES_OF_THE_CORE = 65_450
 SETTINGS = 115
