@@ -324,7 +324,9 @@ def text_of(value: Any) -> str:
         return value
     if isinstance(value, list):
         return "".join(text for part in value if (text := text_of(part)))
-    return next((text for name in _TEXTS if (text := text_of(value.get(name)))), "") if isinstance(value, dict) else ""
+    if isinstance(value, dict):
+        return next((text for name in _TEXTS if (text := text_of(value.get(name)))), "")
+    return ""
 
 
 def _convert_delta(delta: dict[str, Any]) -> None:

@@ -324,7 +324,9 @@ class ChatStream:
 
     def header(self, name: str) -> str:
         """Return the value of a header, whose name is given in lower case; empty if there is none."""
-        return self._response.header(name) if isinstance(self._response, PushedAnswer) else self._response.headers.get(name, "")
+        if isinstance(self._response, PushedAnswer):
+            return self._response.header(name)
+        return self._response.headers.get(name, "")
 
     @property
     def _content(self) -> aiohttp.StreamReader:
@@ -346,12 +348,15 @@ class ChatStream:
         self._finished = self._push.attach(self._pass_on)
         self._finished.add_done_callback(lambda _: came.set())
         failure = None
+        decoder = SSEDecoder()
+        read = 0  # pieces
         try:
             async with asyncio.timeout(SOON):
                 shown = False
                 while not shown and (await came.wait()):
                     came.clear()
-                    shown, failure = first_failure(SSEDecoder().feed(b"".join(self._early)))
+                    shown, failure = first_failure(decoder.feed(b"".join(self._early[read:])))
+                    read = len(self._early)
                     shown = shown or self._finished.done()
         except (TimeoutError, SSETooLong):
             pass  # whoever reads the answer is told

@@ -148,7 +148,9 @@ class ClientTimer:
             return None
         if event and now - self.last_event >= event:
             return "event"
-        return "comment" if comment and now - max(self.last_event, self._last_comment) >= comment else None
+        if comment and now - max(self.last_event, self._last_comment) >= comment:
+            return "comment"
+        return None
 
     def keep_alive(self, event: bytes, now: float) -> None:
         """Send an event that keeps the client waiting."""
