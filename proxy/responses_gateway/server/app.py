@@ -116,7 +116,7 @@ def _add_models(router: PrefixedRouter, models: Models) -> None:
 
 
 def _add_relay(router: PrefixedRouter, parts: Parts, loop_detection: LoopDetection) -> None:
-    passthrough = Passthrough(parts.pool, parts.settings, parts.responses.reports, loop_detection)
+    passthrough = Passthrough(parts.responses, parts.settings, loop_detection)
     router.add_route("*", "/v1/{path:.+}", passthrough.relay)
     for path in ("/tokenize", "/detokenize"):
         router.add_route("POST", path, passthrough.relay_unversioned)

@@ -13,7 +13,8 @@ import msgspec
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.request import Loss
-from responses_gateway.request.who_asks import NOBODY, Asker
+from responses_gateway.request.who_asks import NOBODY, Asker, with_kind
+from responses_gateway.request.who_asks.asker import SessionRoots
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.additions import Additions
 from responses_gateway.server.generation.generation import ClientTimer, Generation, NullSink, Sink, shutting_down
@@ -74,6 +75,7 @@ class Responses:
     ledger: Ledger | None
     additions: Additions
     sessions: CodexSessions = field(default_factory=CodexSessions, init=False)
+    roots: SessionRoots = field(default_factory=SessionRoots, init=False)
 
     @property
     def metrics(self) -> Metrics:
@@ -221,12 +223,20 @@ class Creation:
         if caller.allows is not None and not caller.allows(request.model):
             raise unknown_model(request.model)
         asker = asking(request, caller, reading) if kept is None else kept.asker
-        asker = self.log.understood(request.model, caller.tenant, asker, streamed=bool(request.stream) or caller.over_websocket)
+        if asker.parent is not None:
+            asker = responses.roots.placed(caller.tenant, asker)
+        if self.log.for_compaction:
+            asker = with_kind(asker, "compaction")
+        facts = self.log.facts
+        facts.model = request.model
+        facts.tenant = caller.tenant
+        facts.asker = asker
+        facts.streamed = bool(request.stream) or caller.over_websocket
         if asker is not NOBODY:
             caller = msgspec.structs.replace(caller, asker=asker)
         scope = RequestScope(caller, self.in_force, self.recording, kept, reading, growing)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
-        self.log.facts.asker = prepared.caller.asker
+        facts.asker = prepared.caller.asker
         additions = responses.additions
         for step in _due(prepared, additions.steps, additions.tool_steps, additions.session_steps):
             prepared = await step(prepared, self.in_force.settings)

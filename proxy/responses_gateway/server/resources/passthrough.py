@@ -19,7 +19,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from responses_gateway.backend.policies.session_hints import SessionHints, unique_id
-from responses_gateway.backend.pool import ANY, Pool
+from responses_gateway.backend.pool import ANY
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.transport.aiohttp_internals import whole_refusal
 from responses_gateway.request.rollouts.names import divided
@@ -29,9 +29,9 @@ from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
 from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts, StreamTimes
 from responses_gateway.server.generation.request_log.metrics import BACKEND_ERRORS
-from responses_gateway.server.generation.request_log.reports import RequestReports
 from responses_gateway.server.generation.request_log.request_log import account_of, client_name
 from responses_gateway.server.generation.request_log.usage import UNKNOWN
+from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.exchange import EXCHANGE, read_body, too_large
 from responses_gateway.server.http.loop_detection import LoopDetection
 from responses_gateway.server.quotas.quota import Reservation
@@ -79,11 +79,12 @@ Ending: TypeAlias = Literal["complete", "client_left", "broken"]
 
 
 class Passthrough:
-    """Relays requests to the backends. `settings` are those at the start; `reports` gets what is used."""
+    """Relays requests to the backends of `responses`, whose reports get what is used. `settings` are those at the start."""
 
-    def __init__(self, pool: Pool, settings: Settings, reports: RequestReports, loop_detection: LoopDetection) -> None:
-        self._pool = pool
-        self._reports = reports
+    def __init__(self, responses: Responses, settings: Settings, loop_detection: LoopDetection) -> None:
+        self._pool = responses.pool
+        self._reports = responses.reports
+        self._roots = responses.roots
         self._settings = settings
         self._loop_detection = loop_detection
 
@@ -173,7 +174,7 @@ class Passthrough:
             times=StreamTimes(began, [*NO_GAPS]),
             model=model,
             tenant=tenant,
-            asker=asker if asker.parent is None else self._reports.roots.placed(tenant, asker),
+            asker=asker if asker.parent is None else self._roots.placed(tenant, asker),
             backend_called=began,
             relayed=UNKNOWN,
             path=request.path[:_LONGEST_PATH],

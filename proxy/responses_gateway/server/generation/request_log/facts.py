@@ -175,6 +175,19 @@ class RequestFacts(msgspec.Struct, eq=False):
     rejected: Mapping[str, Any] | None = None
 
     @property
+    def origin(self) -> dict[str, str | None]:
+        """Who asks, as the log names it: the key and its team, the session and thread of an agent, and what the thread does."""
+        asker = self.asker
+        account = self.account
+        return {
+            "key": account.key,
+            "team": account.team,
+            "session": asker.session,
+            "thread": asker.thread,
+            "kind": asker.kind,
+        }
+
+    @property
     def session_id(self) -> str | None:
         """The opaque id of the session, if there is one."""
         return None if self.asker.session is None else session_id(self.tenant, self.asker.session)

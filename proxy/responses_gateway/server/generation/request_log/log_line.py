@@ -23,11 +23,7 @@ def log_line(facts: RequestFacts) -> dict[str, Any]:
         "request_id": facts.request_id,
         "response_id": None if answer is None else answer.response_id,
         "api": facts.protocol.name,
-        "key": facts.account.key,
-        "team": facts.account.team,
-        "session": facts.asker.session,
-        "thread": facts.asker.thread,
-        "kind": facts.asker.kind,
+        **facts.origin,
         "model": facts.model[:200] or None,  # because clients make names up
         "backend": facts.backend,
         "pod": facts.pod,

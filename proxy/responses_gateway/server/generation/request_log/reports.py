@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from responses_gateway.request.who_asks.asker import SessionRoots
 from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts
 from responses_gateway.server.generation.request_log.log_line import log_line
 from responses_gateway.server.generation.request_log.metrics import (
@@ -82,7 +81,6 @@ class RequestReports:
         self.history = history
         self.tracing = tracing
         self.gen_ai = gen_ai
-        self.roots = SessionRoots()
         self.running = 0  # requests
         self.relaying: dict[RequestFacts, Callable[[], Usage]] = {}  # those that are only relayed, with what each has used
         self.usage = usage

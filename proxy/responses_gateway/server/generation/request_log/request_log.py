@@ -12,7 +12,6 @@ from yarl import URL
 
 from responses_gateway.hosted.interface import HostedLoss
 from responses_gateway.request import Loss
-from responses_gateway.request.who_asks import Asker, with_kind
 from responses_gateway.server.generation.request_log.facts import NO_GAPS, Account, RequestFacts, StreamTimes, answer_facts
 from responses_gateway.server.generation.request_log.log_line import usage_fields
 from responses_gateway.server.generation.request_log.metrics import CONTINUATIONS, DISCONNECTS, KEEP_ALIVES, LOSSES
@@ -46,7 +45,7 @@ class RequestLog:
     """Notes what is known of a request while it runs, and has it reported when it has ended. `trace` is there only where traces
     are turned on. `sample` gets a copy of the stream, if that is to be checked."""
 
-    __slots__ = ("_exchange", "_for_compaction", "_reports", "_reservation", "facts", "sample", "times", "trace")
+    __slots__ = ("_exchange", "_reports", "_reservation", "facts", "for_compaction", "sample", "times", "trace")
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class RequestLog:
         self._reports = reports
         self._reservation = reservation
         self._exchange = exchange
-        self._for_compaction = for_compaction
+        self.for_compaction = for_compaction
         if not for_compaction and random.random() < settings.invariant_sampling:
             self.sample = StreamSample()
         if reservation is not None:
@@ -77,17 +76,6 @@ class RequestLog:
         if exchange is not None:
             exchange.has_log = True
         reports.running += 1
-
-    def understood(self, model: str, tenant: str, asker: Asker, *, streamed: bool) -> Asker:
-        """Note what was asked for, and for whom. Return the asker as it is noted."""
-        facts = self.facts
-        facts.model = model
-        facts.tenant = tenant
-        if asker.parent is not None:
-            asker = self._reports.roots.placed(tenant, asker)
-        facts.asker = with_kind(asker, "compaction") if self._for_compaction else asker
-        facts.streamed = streamed
-        return facts.asker
 
     def calling(self, backend: str, url: URL, headers: Mapping[str, str], now: float) -> Mapping[str, str]:
         """Note that a backend is about to be asked; the last one counts. Return the headers to send."""
@@ -122,7 +110,7 @@ class RequestLog:
 
     def losses(self, losses: Sequence[Loss]) -> None:
         """Count what of the request could not be carried over as it was."""
-        if self._for_compaction or not losses:
+        if self.for_compaction or not losses:
             return
         debug = logs.logger().isEnabledFor(logging.DEBUG)
         for loss in losses:
