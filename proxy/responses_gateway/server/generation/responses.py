@@ -223,20 +223,13 @@ class Creation:
         if caller.allows is not None and not caller.allows(request.model):
             raise unknown_model(request.model)
         asker = asking(request, caller, reading) if kept is None else kept.asker
-        if asker.parent is not None:
-            asker = responses.roots.placed(caller.tenant, asker)
-        if self.log.for_compaction:
-            asker = with_kind(asker, "compaction")
-        facts = self.log.facts
-        facts.model = request.model
-        facts.tenant = caller.tenant
-        facts.asker = asker
-        facts.streamed = bool(request.stream) or caller.over_websocket
-        if asker is not NOBODY:
-            caller = msgspec.structs.replace(caller, asker=asker)
+        if asker is not NOBODY or self.log.for_compaction:
+            caller = _caller_for(responses.roots, caller, asker, for_compaction=self.log.for_compaction)
+        self.log.understood(request.model, caller.tenant, streamed=bool(request.stream) or caller.over_websocket)
+        self.log.facts.asker = caller.asker
         scope = RequestScope(caller, self.in_force, self.recording, kept, reading, growing)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
-        facts.asker = prepared.caller.asker
+        self.log.facts.asker = prepared.caller.asker
         additions = responses.additions
         for step in _due(prepared, additions.steps, additions.tool_steps, additions.session_steps):
             prepared = await step(prepared, self.in_force.settings)
@@ -246,11 +239,9 @@ class Creation:
         tape = prepared.tape
         clock = time.time if tape is None else tape.clock
         self.translator = Translator(prepared.options, clock, None if kept is None else kept.created)
-        if self.recording is not None:
-            assert tape is not None
-            tape.attach(self.translator, self.recording.note)
-            self.recording.translated(self.translator, prepared.call.data, prepared.start)
         self.prepared = prepared
+        if self.recording is not None:
+            _record(self.recording, prepared, self.translator)
         if self._stopping:
             raise shutting_down()
 
@@ -461,6 +452,22 @@ def _recording(recorder: Recorder | None, caller: Caller, settings: Settings) ->
     if recorder is None or not recorder.until:
         return None
     return recorder.begin(caller.headers, settings, api=caller.protocol.name)
+
+
+def _caller_for(roots: SessionRoots, caller: Caller, asker: Asker, *, for_compaction: bool) -> Caller:
+    """Return the caller who asks for an agent, whose session is that of its parent if the client did not name one."""
+    if asker.parent is not None:
+        asker = roots.placed(caller.tenant, asker)
+    if for_compaction:
+        asker = with_kind(asker, "compaction")
+    return msgspec.structs.replace(caller, asker=asker)
+
+
+def _record(recording: Recording, prepared: PreparedRequest, translator: Translator) -> None:
+    """Have the calls of a translator recorded."""
+    assert prepared.tape is not None
+    prepared.tape.attach(translator, recording.note)
+    recording.translated(translator, prepared.call.data, prepared.start)
 
 
 def _tell(reports: RequestReports, trace: Trace, prepared: PreparedRequest) -> None:

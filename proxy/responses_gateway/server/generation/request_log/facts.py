@@ -175,22 +175,22 @@ class RequestFacts(msgspec.Struct, eq=False):
     rejected: Mapping[str, Any] | None = None
 
     @property
-    def origin(self) -> dict[str, str | None]:
-        """Who asks, as the log names it: the key and its team, the session and thread of an agent, and what the thread does."""
-        asker = self.asker
-        account = self.account
-        return {
-            "key": account.key,
-            "team": account.team,
-            "session": asker.session,
-            "thread": asker.thread,
-            "kind": asker.kind,
-        }
-
-    @property
     def session_id(self) -> str | None:
         """The opaque id of the session, if there is one."""
         return None if self.asker.session is None else session_id(self.tenant, self.asker.session)
+
+
+def origin_of(facts: RequestFacts) -> dict[str, str | None]:
+    """Return who asks, as the log names it: the key and its team, the session and thread of an agent, and the thread's kind."""
+    account = facts.account
+    asker = facts.asker
+    return {
+        "key": account.key,
+        "team": account.team,
+        "session": asker.session,
+        "thread": asker.thread,
+        "kind": asker.kind,
+    }
 
 
 def answer_facts(translator: Translator) -> AnswerFacts:

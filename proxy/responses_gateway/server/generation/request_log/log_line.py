@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from responses_gateway.backend.transport.client import backend_request_id
-from responses_gateway.server.generation.request_log.facts import AnswerFacts, RequestFacts
+from responses_gateway.server.generation.request_log.facts import AnswerFacts, RequestFacts, origin_of
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
@@ -23,7 +23,7 @@ def log_line(facts: RequestFacts) -> dict[str, Any]:
         "request_id": facts.request_id,
         "response_id": None if answer is None else answer.response_id,
         "api": facts.protocol.name,
-        **facts.origin,
+        **origin_of(facts),
         "model": facts.model[:200] or None,  # because clients make names up
         "backend": facts.backend,
         "pod": facts.pod,
