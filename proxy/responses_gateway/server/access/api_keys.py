@@ -152,9 +152,8 @@ def tenant(client: str | None, headers: Mapping[str, str]) -> str:
 def own_key(headers: Mapping[str, str]) -> tuple[str, str | None]:
     """Return `Authorization`, or what that would be with the key of another header, without the rollout that is named behind
     the key, and this rollout. Raise `ApiError` 400."""
-    authorization = headers.get("Authorization", "").strip()
-    if not authorization:
-        authorization = f"Bearer {headers.get('X-Api-Key') or headers.get('Api-Key') or ''}"
+    given = headers.get("Authorization")
+    authorization = given.strip() if given else f"Bearer {headers.get('X-Api-Key') or headers.get('Api-Key') or ''}"
     if ":" not in authorization or authorization[:7].lower() != "bearer ":
         return authorization, None
     return divided(authorization)

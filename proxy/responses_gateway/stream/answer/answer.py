@@ -304,10 +304,8 @@ class Answer:
     @property
     def continuable(self) -> bool:
         """Whether all is known that another backend needs, and the model has not ended the answer."""
-        if self.ledger is None:
-            return False
         self._fast_path.take_tokens()
-        return self.ledger.complete and not self.ended_by_model
+        return self.ledger is not None and self.ledger.complete and not self.ended_by_model
 
     @property
     def ended_by_model(self) -> bool:
