@@ -48,10 +48,14 @@ class SessionUsage(TokenUsage):
     async def divide(self, ask_all: AskAll, sums: Sums, first: int, last: int, by: Sequence[str]) -> Sums:
         """Divide the sums of all processes by session, too. Raise `StoreUnavailable`."""
         answers = await ask_all(QUESTION, first, last, by)
-        parts: list[Sums] = [{tuple(labels): used for labels, used in rows} for rows in answers]
-        parts.append(await self.stored(first, last, by))
-        # In a thread, so that no stream waits for the sums of ten thousand sessions.
-        return await asyncio.to_thread(lambda: _with_rest(summed(parts), sums, by))
+        stored = await self.stored(first, last, by)
+        return await asyncio.to_thread(_divided, answers, stored, sums, by)  # as in `unstored`
+
+
+def _divided(answers: Sequence[Sequence[tuple[Any, list[int]]]], stored: Sums, sums: Sums, by: Sequence[str]) -> Sums:
+    """Return the sums of all sessions, of which workers have told their `rows`, and of what belongs to none."""
+    parts = [{tuple(labels): used for labels, used in rows} for rows in answers]
+    return _with_rest(summed([*parts, stored]), sums, by)
 
 
 def _with_rest(by_session: Sums, counted: Sums, by: Sequence[str]) -> Sums:

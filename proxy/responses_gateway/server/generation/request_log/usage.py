@@ -82,7 +82,8 @@ class TokenUsage:
         labels `by`; all else is in the store by then."""
         await self._store_counts()
         places = [self.labels.index(label) for label in by]
-        return summed({tuple(row[at] for at in places): used} for row, used in self.counted.items() if first <= row[0] <= last)
+        # In a thread, so that no stream waits for the sums of ten thousand sessions.
+        return await asyncio.to_thread(_sums, dict(self.counted), places, first, last)
 
     async def stored(self, first: int, last: int, by: Sequence[str]) -> Sums:
         """Return the same of what is in the store. Raise `StoreUnavailable`."""
@@ -116,6 +117,11 @@ class TokenUsage:
             for row, amounts in counted.items():
                 add_amounts(self.counted, row, amounts)
             self.ended.set()
+
+
+def _sums(counted: Mapping[Row, Sequence[int]], places: Sequence[int], first: int, last: int) -> Sums:
+    """Return the sums of what was counted from one day to another, for each combination of the labels in these places."""
+    return summed({tuple(row[at] for at in places): used} for row, used in counted.items() if first <= row[0] <= last)
 
 
 def _nothing() -> list[int]:
