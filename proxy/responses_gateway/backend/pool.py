@@ -287,7 +287,7 @@ class Pool:
         if member is not None and member.continues_by == "chat":
             member.continues_by = None
 
-    def refuses_in_streams(self, backend: str) -> bool:
+    def expect_refusals_in_streams(self, backend: str) -> bool:
         """Have the first event of each answer of a backend waited for, which may be a refusal. Tell whether it was already."""
         member = self.members.by_name.get(backend)
         known = member is None or member.backend.refuses_in_streams

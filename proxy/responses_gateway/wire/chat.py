@@ -23,7 +23,8 @@ from responses_gateway.wire.error_reasons import error_in, says_something
 
 # The field in which GitHub Copilot's API has what it wants back, and the type of that where it is kept among details.
 OPAQUE = "reasoning_opaque"
-_REASONING = ("reasoning", "reasoning_content", "thinking", "reasoning_text")
+# The fields in which servers send reasoning.
+REASONING = ("reasoning", "reasoning_content", "thinking", "reasoning_text")
 _TEXTS = ("text", "content", "summary", "thinking")  # fields in which an object may have its text
 _RAW = ("prompt_token_ids", "sglext", "weight_versions")  # fields that are kept as they came
 _DIGITS = 16  # a text of so many digits is no number that means anything here
@@ -250,6 +251,11 @@ def decode_chunk(payload: bytes) -> Chunk:
     return chunk
 
 
+def brings_more(delta: Delta) -> bool:
+    """Tell whether a delta brings more than a role."""
+    return any(msgspec.structs.astuple(delta))
+
+
 def first_failure(payloads: Iterable[bytes]) -> tuple[bool, Any]:
     """Tell whether the first payloads of a stream show what it is, and return the error if it is one. A chunk that only names
     the role does not show it."""
@@ -257,8 +263,9 @@ def first_failure(payloads: Iterable[bytes]) -> tuple[bool, Any]:
         with suppress(MalformedChunk):
             chunk = decode_chunk(payload)
             failure = chunk.failure(payload)
-            deltas = [choice.delta or Delta(choice.finish_reason) for choice in chunk.choices or ()]
-            if failure is not None or any(any(msgspec.structs.astuple(delta)) for delta in deltas):
+            choices = chunk.choices or ()
+            shows = (choice.finish_reason if choice.delta is None else brings_more(choice.delta) for choice in choices)
+            if failure is not None or any(shows):
                 return True, failure
     return False, None
 
@@ -330,7 +337,7 @@ def text_of(value: Any) -> str:
 
 
 def _convert_delta(delta: dict[str, Any]) -> None:
-    for name in _REASONING:
+    for name in REASONING:
         if isinstance(delta.get(name), dict | list):
             delta[name] = text_of(delta[name])
     if isinstance(delta.get("content"), dict):

@@ -22,11 +22,11 @@ from responses_gateway.stream.reading.markup import IsPlain, Markup
 from responses_gateway.stream.sampling import SampledCall, SampledLogprob
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.stream.tokens.meter import Kind
-from responses_gateway.wire.chat import Choice, Chunk, Delta, MalformedChunk, decode_chunk
+from responses_gateway.wire.chat import REASONING, Choice, Chunk, Delta, MalformedChunk, decode_chunk
 from responses_gateway.wire.json_text import quoted
 from responses_gateway.wire.sse import SSEDecoder
 
-_NAMES = {"reasoning": ("reasoning", "reasoning_content", "thinking", "reasoning_text"), "text": ("content",)}
+_NAMES = {"reasoning": REASONING, "text": ("content",)}
 
 _IDS = re.compile(rb'"token_ids": ?\[')
 _DETAILS = re.compile(rb'"reasoning_(?:details":\s*\[\s*[^\]\s]|opaque":\s*")')

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, TypeAlias
 
-from msgspec.structs import astuple
-
 from responses_gateway.stream.reading.calls import CallReader
 from responses_gateway.stream.reading.logprobs import spelled, within
 from responses_gateway.stream.writer.interface import TextKind
@@ -157,13 +155,13 @@ class Reader:
         streamed, or messages in the place of deltas). Some servers end a stream with a message that repeats all of it: behind
         deltas it brings nothing but the text and the calls that none of them had, and the end of a text, or of arguments, of
         which they had the beginning. Where their text is `raw`, the calls may have been in it."""
-        if delta is not None and _says_something(delta):
+        if delta is not None and chat.brings_more(delta):
             return delta
         text_came = self._text_came
         calls = self._calls
         calls_came = calls is not None
         if self._messages_come or not (self._reasoning_came or text_came or calls_came):
-            self._messages_come = self._messages_come or _says_something(message)
+            self._messages_come = self._messages_come or chat.brings_more(message)
             return message
         self._repair("message_repeated")
         rest = chat.Delta()
@@ -287,11 +285,6 @@ def _end_of(whole: str | None, said: str | None) -> str:
 
 def _thought_of(delta: chat.Delta) -> str | None:
     return delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_text
-
-
-def _says_something(delta: chat.Delta) -> bool:
-    """Tell whether a delta brings more than a role."""
-    return any(astuple(delta))
 
 
 def _continues(half: _Piece, delta: Delta) -> bool:

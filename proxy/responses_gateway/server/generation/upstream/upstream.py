@@ -228,7 +228,7 @@ class Upstream:
         reason: Reason | None = "silent" if self.silence is not None else "broke"
         other: Route | None = self.call.route
         if refused is not None:
-            known = self._pool.refuses_in_streams(chat.backend)
+            known = self._pool.expect_refusals_in_streams(chat.backend)
             status = status_in_place(refused)
             reason = reason_of(status)
             if reason is None and (known or status not in REFUSALS or refused.code == "context_length_exceeded"):
