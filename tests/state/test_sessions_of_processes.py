@@ -175,7 +175,7 @@ def test_what_waits_for_a_store_that_is_away_is_bounded_and_another_key_loses_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_store: None
 ) -> None:
     monkeypatch.setattr("responses_gateway.state.sqlite.BUSY_TIMEOUT", 0.05)
-    monkeypatch.setattr("responses_gateway.server.features.sessions.table.MOST_OF_TENANT", 5)
+    monkeypatch.setattr("responses_gateway.server.features.sessions.memory.MOST_OF_TENANT", 5)
     keys = {name: f"a-key-of-{name}-that-is-long-enough" for name in ("alice", "bob")}
     hashes = {name: hash_of(key) for name, key in keys.items()}
     settings: dict[str, Any] = {"store": str(tmp_path / "store.sqlite3"), "admin_key": ADMIN, "api_keys": hashes}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from responses_gateway.server.features.rollouts.chains import chain_of, pieces_of
+from responses_gateway.server.features.rollouts.export import chain_of, pieces_of
 from responses_gateway.server.features.rollouts.spans import shown
 from responses_gateway.state.token_trees import CallTokens, KeptCall
 from responses_gateway.stream.sampling import CallRecorder, SampledTokens

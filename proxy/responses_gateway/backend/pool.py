@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from functools import partial
 from random import random
+from types import MappingProxyType
 from typing import Literal, TypeVar
 
 import aiohttp
@@ -57,6 +58,7 @@ NoRoute = Literal["no_backend", "no_budget"]
 # Called after each attempt that brings no good answer: with the name of the backend, and a `Reason` or `status_` and a number;
 # without a name if no backend could take the request.
 OnFailure = Callable[[str, str], None]
+_NO_KEYS: Mapping[str, str] = MappingProxyType({})
 # Statuses of a path that a server does not have.
 _NO_ENDPOINT = frozenset({404, 405, 501})
 
@@ -155,12 +157,14 @@ class Pool:
         query: str = "",
         body: Body = None,
         headers: Iterable[tuple[str, str]] = (),
+        client_keys: Mapping[str, str] = _NO_KEYS,
         on_failure: OnFailure = _unnoted,
     ) -> AsyncIterator[tuple[str, aiohttp.ClientResponse]]:
         """Send any other request and yield the backend's name and its answer, the body unread; see `Backend.request`. A `body`
-        in bytes that names a model must name that of `route`. Raises what `open_chat` raises, and 502 if the gateway's own key
-        is refused."""
+        in bytes that names a model must name that of `route`. `client_keys` are headers for backends that get the client's key.
+        Raises what `open_chat` raises, and 502 if the gateway's own key is refused."""
         headers = list(headers)
+        with_keys = [*headers, *client_keys.items()]
 
         def send(member: Member, _again: int) -> Awaitable[aiohttp.ClientResponse]:
             name = member.catalogue.own_name(route.model)
@@ -168,7 +172,8 @@ class Pool:
             if name != route.model and isinstance(body, bytes):
                 sent = with_model(body, name)
             below = member.backend.root if below_root else None
-            ask = partial(member.backend.request, method, path, below=below, query=query, headers=headers)
+            own = with_keys if member.backend.takes_client_key else headers
+            ask = partial(member.backend.request, method, path, below=below, query=query, headers=own)
             return _with_hints(member, ask, name, sent, route.hints)
 
         once = isinstance(body, aiohttp.StreamReader)  # cannot be sent again

@@ -31,9 +31,9 @@ _INT64 = 2**63
 def response_attributes(
     *,
     conversation: str | None,
-    previous: str | None,
-    effort: str | None,
-    service_tier: str | None,
+    previous: str | None = None,
+    effort: str | None = None,
+    service_tier: str | None = None,
     agent_id: str | None = None,
     agent_name: str | None = None,
 ) -> Attributes:

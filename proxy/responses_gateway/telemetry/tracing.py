@@ -24,7 +24,6 @@ from urllib.parse import urlsplit
 from responses_gateway.extras import how_to_install
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.span_attributes import Attribute
-from responses_gateway.tenant_shares import TenantValues
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import MadeCall, McpSession
 
@@ -38,8 +37,6 @@ _STATE_LIMIT = 512
 _PRINTABLE = re.compile(r"[\x20-\x7e]*")
 # Seconds that the last spans may take to be sent: a collector that hangs must not delay a restart.
 _LAST_SPANS = 2.0
-# Threads of agents whose last spans are remembered, of one tenant and of all.
-_MOST_THREADS = 4_096
 # Seconds between two warnings about the collector.
 _WARNING_INTERVAL = 60.0
 
@@ -103,22 +100,10 @@ class Tracing:
         self._exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/").removesuffix(_PATH) + _PATH)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("responses_gateway", version)
-        self._threads: TenantValues[SpanContext] = TenantValues(_MOST_THREADS, _MOST_THREADS)  # the last span of each
 
     def begin(self, name: str, headers: Mapping[str, str], now: float) -> Trace:
         """Start the trace of a request. `headers` are the client's and may contain its trace; `now` is the loop's time."""
         return Trace(self._tracer, name, headers, now)
-
-    def link(self, trace: Trace, tenant: str, thread: str, parent: str | None) -> None:
-        """Link a request of an agent's thread to the one before or, if it is the first one, to the last one of its parent."""
-        relation = "previous"
-        before = self._threads.get(tenant, thread)
-        if before is None and parent is not None:
-            relation = "parent"
-            before = self._threads.get(tenant, parent)
-        if before is not None:
-            trace.link(before, relation)
-        self._threads.put(tenant, thread, trace.context)
 
     @contextmanager
     def fetch(self, headers: Mapping[str, str], response_id: str) -> Iterator[None]:
@@ -174,8 +159,8 @@ class Trace:
         self._span.add_link(other, {"responses_gateway.relation": relation})
 
     def asked(self, attributes: Mapping[str, Attribute]) -> None:
-        """Tell what the client asked for, in the span of the request and in those of its calls of the model."""
-        self._asked = attributes
+        """Tell more of what the client asked for, in the span of the request and in those of its calls of the model."""
+        self._asked = {**self._asked, **attributes}
         self._span.set_attributes(attributes)
 
     def call(self, backend: str, now: float) -> dict[str, str]:

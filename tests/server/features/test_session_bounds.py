@@ -12,10 +12,10 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from responses_gateway.server.features.session_hints import feature
-from responses_gateway.server.features.sessions import table, usage
+from responses_gateway.server.features.sessions import memory, usage
 from responses_gateway.server.features.sessions.agent_requests import AgentRequest, SessionOwner
+from responses_gateway.server.features.sessions.memory import RememberedSessions
 from responses_gateway.server.features.sessions.parts import SessionPart, merged, tree
-from responses_gateway.server.features.sessions.table import RememberedSessions
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import create_app, serving
 from responses_gateway.state import StoreUnavailable
@@ -120,7 +120,7 @@ def test_clients_keys_see_no_sessions_and_usage_is_that_of_each_key() -> None:
 
 @pytest.mark.parametrize("store", ["none", "memory"])
 def test_a_key_of_many_sessions_loses_none_of_another(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "MOST_OF_TENANT", 20)
+    monkeypatch.setattr(memory, "MOST_OF_TENANT", 20)
     monkeypatch.setattr(usage, "MOST_SESSIONS", 20)
     monkeypatch.setattr(usage, "GIVEN_UP", 10)
 
@@ -175,7 +175,7 @@ def requests_of(number: int) -> Iterator[AgentRequest]:
 
 
 def test_ten_thousand_sessions_of_long_ids_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "MOST", 1_000_000)
+    monkeypatch.setattr(memory, "MOST", 1_000_000)
     remembered = RememberedSessions()
     quiet = SessionOwner("quiet", "session", None, "client")
     for request in requests_of(3):

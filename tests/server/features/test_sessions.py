@@ -15,8 +15,8 @@ from pydantic import SecretStr
 from responses_gateway.request.who_asks import Asker
 from responses_gateway.request.who_asks.asker import SessionRoots
 from responses_gateway.server.features.sessions.agent_requests import AgentRequest, SessionOwner
+from responses_gateway.server.features.sessions.memory import RememberedSessions
 from responses_gateway.server.features.sessions.parts import SessionPart, begin, merged
-from responses_gateway.server.features.sessions.table import RememberedSessions
 from responses_gateway.settings.keys import hash_of
 from tests.data_folder import DATA
 from tests.server.gateway_process import SEVERAL, program

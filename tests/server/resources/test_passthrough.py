@@ -196,6 +196,28 @@ def test_the_key_of_a_provider_that_a_client_finds_in_its_environment_reaches_no
     run(test())
 
 
+@pytest.mark.parametrize("name", ["Authorization", "X-Api-Key", "Api-Key"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+def test_backends_get_the_key_of_a_client_as_it_was_before_a_rollout_was_named_behind_it(path: str, name: str) -> None:
+    scheme = "Bearer " if name == "Authorization" else ""
+
+    async def received(key: str, more: dict[str, str] | None = None, **settings: Any) -> list[str]:
+        async with backend(echo()) as behind, gateway(behind.url, **settings) as served:
+            await ask(served, "POST", path, json={"model": "m"}, headers={name: f"{scheme}{key}", **(more or {})})
+            return [value for sent, values in first(behind)[1].items() for value in values if sent == name.lower()]
+
+    async def test() -> None:
+        assert await received("client:ep1") == [f"{scheme}client"]
+        assert await received("cl:ient:ep1") == [f"{scheme}cl:ient"]
+        assert await received("client") == [f"{scheme}client"]
+        assert await received("client:ep1", forward_authorization=False) == []
+        assert await received("client:ep1", backend_api_key="ours") == ([] if not scheme else ["Bearer ours"])
+        if not scheme:  # the client's key, and so its rollout, is in another header
+            assert await received("user:word", {"Authorization": "Bearer client:ep1"}) == ["user:word"]
+
+    run(test())
+
+
 @pytest.mark.parametrize("spelling", ["authorization", "Authorization", "AUTHORIZATION"])
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/responses"])
 def test_whose_key_the_backend_gets(path: str, spelling: str) -> None:

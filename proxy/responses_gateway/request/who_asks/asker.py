@@ -16,6 +16,8 @@ from responses_gateway.tenant_shares import TenantValues
 Kind: TypeAlias = Literal["main", "subagent", "compaction", "title", "prewarm", "review", "auxiliary"]
 # Kinds that are no turns of an agent: they do not continue its work.
 BESIDE_THE_WORK: frozenset[Kind | None] = frozenset({"compaction", "title", "prewarm", "auxiliary"})
+# Sources of a session that are no name of it: the response before is told, and a cache may be shared.
+_NO_NAMES = frozenset({"previous_response_id", "prompt_cache_key"})
 Headers: TypeAlias = Mapping[str, str]
 Body: TypeAlias = Mapping[str, Any]
 # Characters of an id: twice the longest that a client is known to send, and short enough for a line of the log.
@@ -45,6 +47,11 @@ class Asker(msgspec.Struct, frozen=True, omit_defaults=True):
     final: bool = False
     tool_seconds: float | None = None
     source: Mapping[str, str] = {}
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the client names the session."""
+        return self.source.get("session") not in _NO_NAMES
 
 
 NOBODY = Asker()

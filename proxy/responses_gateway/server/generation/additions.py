@@ -13,6 +13,7 @@ from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
+from responses_gateway.telemetry.tracing import Trace
 
 # A request that is ready to be sent becomes another one. Raises `ApiError`.
 Step: TypeAlias = Callable[[PreparedRequest, Settings], Awaitable[PreparedRequest]]
@@ -26,6 +27,8 @@ Postpone: TypeAlias = Callable[[PreparedRequest, Translator, RequestLog, Setting
 Note: TypeAlias = Callable[[PreparedRequest, Translator, RequestFacts], Mapping[str, Any]]
 # Awaited when an answer has ended whose client waits for it, before its last event is made. `RequestLog` is that of the answer.
 Conclude: TypeAlias = Callable[[PreparedRequest, Translator, RequestLog], Awaitable[None]]
+# Called with a request that is about to be sent and its trace, where there are traces, to tell more in it.
+Traced: TypeAlias = Callable[[PreparedRequest, Trace], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +45,4 @@ class Additions:
     session_steps: list[Step] = field(default_factory=list)
     session_notes: list[Note] = field(default_factory=list)
     conclusions: list[Conclude] = field(default_factory=list)
+    traced: list[Traced] = field(default_factory=list)

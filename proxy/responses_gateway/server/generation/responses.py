@@ -16,7 +16,7 @@ from responses_gateway.request import Loss
 from responses_gateway.request.who_asks import NOBODY, Asker, with_kind
 from responses_gateway.request.who_asks.asker import SessionRoots
 from responses_gateway.server.custom_tools.repair import InputRepair
-from responses_gateway.server.generation.additions import Additions
+from responses_gateway.server.generation.additions import Additions, Traced
 from responses_gateway.server.generation.generation import ClientTimer, Generation, NullSink, Sink, shutting_down
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
@@ -46,13 +46,11 @@ from responses_gateway.stream.text_loops import TextLoopWatch
 from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.validity.call_rules import REPAIRS
 from responses_gateway.telemetry.metrics import Metrics
-from responses_gateway.telemetry.span_attributes import Attributes, response_attributes
+from responses_gateway.telemetry.span_attributes import response_attributes
 from responses_gateway.telemetry.tracing import Trace
 from responses_gateway.wire.errors import ApiError, unknown_model
 from responses_gateway.wire.requests import ResponsesRequest
 
-# Sources of a session that are no name of a conversation: the response before is told, and a cache may be shared.
-_NO_NAMES = frozenset({"previous_response_id", "prompt_cache_key"})
 # Called for a client that does not take what is there for it.
 DropClient = Callable[[], None]
 _T = TypeVar("_T")
@@ -235,7 +233,7 @@ class Creation:
             prepared = await step(prepared, self.in_force.settings)
         self.log.losses(prepared.losses)
         if self.log.trace is not None:
-            _tell(responses.reports, self.log.trace, prepared)
+            _tell(self.log.trace, prepared, additions.traced)
         tape = prepared.tape
         clock = time.time if tape is None else tape.clock
         self.translator = Translator(prepared.options, clock, None if kept is None else kept.created)
@@ -470,26 +468,18 @@ def _record(recording: Recording, prepared: PreparedRequest, translator: Transla
     recording.translated(translator, prepared.call.data, prepared.start)
 
 
-def _tell(reports: RequestReports, trace: Trace, prepared: PreparedRequest) -> None:
-    """Have a trace tell what the client asked for; link that of an agent to the one before, so that its session is a tree."""
-    caller = prepared.caller
-    trace.asked(_asked(prepared.context, caller.asker))
-    if reports.tracing is not None and caller.asker.thread is not None:
-        reports.tracing.link(trace, caller.tenant, caller.asker.thread, caller.asker.parent)
-
-
-def _asked(context: Context, asker: Asker) -> Attributes:
-    """Return the attributes of a trace that tell what the client asked for."""
-    request = context.request
-    is_named = asker.source.get("session") not in _NO_NAMES
-    return response_attributes(
-        conversation=context.conversation or (asker.session if is_named else None),
-        agent_id=asker.thread if is_named else None,
-        agent_name=asker.agent,
+def _tell(trace: Trace, prepared: PreparedRequest, traced: Iterable[Traced]) -> None:
+    """Have a trace tell what the client asked for."""
+    request = prepared.context.request
+    asked = response_attributes(
+        conversation=prepared.context.conversation,
         previous=request.previous_response_id,
         effort=request.reasoning.effort if request.reasoning is not None else None,
         service_tier=request.service_tier,
     )
+    trace.asked(asked)
+    for tell in traced:
+        tell(prepared, trace)
 
 
 def _due(prepared: PreparedRequest, always: list[_T], with_tools: list[_T], in_sessions: list[_T]) -> list[_T]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -22,9 +22,8 @@ from responses_gateway.backend.policies.session_hints import SessionHints, uniqu
 from responses_gateway.backend.pool import ANY
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.transport.aiohttp_internals import whole_refusal
-from responses_gateway.request.rollouts.names import divided
 from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of
-from responses_gateway.server.access.api_keys import Needs, check_model, needs, tenant_of
+from responses_gateway.server.access.api_keys import Needs, check_model, needs, own_key, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
 from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts, StreamTimes
@@ -34,7 +33,6 @@ from responses_gateway.server.generation.request_log.usage import UNKNOWN
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.exchange import EXCHANGE, read_body, too_large
 from responses_gateway.server.http.loop_detection import LoopDetection
-from responses_gateway.server.quotas.quota import Reservation
 from responses_gateway.settings import Settings
 from responses_gateway.settings.identity import PROXY_SECRET_HEADER
 from responses_gateway.settings.keys import KEY_HEADERS
@@ -60,6 +58,7 @@ class _Asking(msgspec.Struct):
 _OWN = frozenset({
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
     "transfer-encoding", "upgrade", "host", "content-length", "expect", "x-session-token",
+    *map(str.lower, KEY_HEADERS),
 })  # fmt: skip
 # A backend's headers that describe the body. Others are dropped: Codex acts on some, and some reveal secrets.
 _PASSED_BACK = frozenset({"content-type", "content-encoding", "content-length", "content-disposition", "retry-after"})
@@ -100,8 +99,7 @@ class Passthrough:
 
     async def _relay(self, request: web.Request, path: str, *, below_root: bool) -> web.StreamResponse:
         _refuse_wrong_path(path, below_root=below_root)
-        reservation = request.get(RESERVATION)
-        headers = self._headers(request, reservation)
+        headers = self._headers(request)
         allows = request[EXCHANGE].allows
         names = (request.method, path) == _CHAT or not NAMES.isdisjoint(map(str.lower, request.headers))
         may_be_read = (request.content_length or 0) <= _LARGEST_READ
@@ -122,6 +120,7 @@ class Passthrough:
             query=request.rel_url.raw_query_string,
             body=body,
             headers=headers.items(),
+            client_keys=_client_keys(request.headers) if self._settings.forwards_client_key else {},
         )
         facts = self._facts(request, asker, named.model, began)
         relaying = self._reports.relaying
@@ -133,17 +132,17 @@ class Passthrough:
                 relaying[facts] = lambda: meter.usage
                 await self._check_refusal((request.method, path), answer)
                 count = partial(self._count, facts, answer.status, meter)
-                return await _pass_back(request, answer, reservation, meter, count)
+                return await _pass_back(request, answer, meter, count)
         except ApiError as error:
             raise _cause(request, error) from None
         finally:
             del relaying[facts]
 
-    def _headers(self, request: web.Request, reservation: Reservation | None) -> CIMultiDict[str]:
+    def _headers(self, request: web.Request) -> CIMultiDict[str]:
         headers = _passed_on(request, self._settings)
         headers["Via"] = self._loop_detection.via(request)
         headers["X-Request-Id"] = request[EXCHANGE].request_id
-        if reservation is not None:
+        if RESERVATION in request:
             headers.popall("Accept-Encoding", None)  # tokens cannot be counted in a compressed answer
         return headers
 
@@ -218,11 +217,7 @@ class Passthrough:
 
 
 async def _pass_back(
-    request: web.Request,
-    answer: aiohttp.ClientResponse,
-    reservation: Reservation | None,
-    meter: UsageMeter,
-    count: Callable[[Ending], None],
+    request: web.Request, answer: aiohttp.ClientResponse, meter: UsageMeter, count: Callable[[Ending], None]
 ) -> web.StreamResponse:
     """Send a backend's answer to the client as it comes; charge and `count` its tokens. Raise `ApiError` if it breaks off."""
     response = web.StreamResponse(status=answer.status)
@@ -230,6 +225,7 @@ async def _pass_back(
         if name.lower() in _PASSED_BACK:
             response.headers[name] = value
     await response.prepare(request)
+    reservation = request.get(RESERVATION)
     readable = "Content-Encoding" not in answer.headers
     ending: Ending = "client_left"  # whatever else ends it below
     try:
@@ -272,20 +268,26 @@ def _cause(request: web.Request, error: ApiError) -> ApiError:
 
 
 def _passed_on(request: web.Request, settings: Settings) -> CIMultiDict[str]:
-    """Return the headers of the message, without those of the connection."""
+    """Return the headers of the message, without those of the connection and those that name its key."""
     own = _OWN | {name.strip().lower() for name in request.headers.get("Connection", "").split(",")}
     headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() not in own)
-    if not settings.forwards_client_key:
-        headers.popall("Authorization", None)
-    elif ":" in (key := headers.get("Authorization", "")) and key[:7].lower() == "bearer ":
-        headers["Authorization"], _ = divided(key)
     if settings.identifies_clients:
         proxy = settings.trusted_proxy
         from_proxy = () if proxy is None else (proxy.name_header, proxy.groups_header)
-        for name in (*KEY_HEADERS, PROXY_SECRET_HEADER, *from_proxy):
+        for name in (PROXY_SECRET_HEADER, *from_proxy):
             if name is not None:
                 headers.popall(name, None)
     return headers
+
+
+def _client_keys(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers with the client's key, without the rollout that is named behind it. Raise `ApiError` 400."""
+    keys = {name: headers[name] for name in KEY_HEADERS if name in headers}
+    bare, rollout = own_key(headers)
+    if rollout is not None:
+        name = next(name for name in KEY_HEADERS if keys.get(name))
+        keys[name] = bare if name == "Authorization" else bare.removeprefix("Bearer ")
+    return keys
 
 
 def _asker(request: web.Request, body: object) -> Asker:

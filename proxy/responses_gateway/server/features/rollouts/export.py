@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from responses_gateway.request.rollouts.names import rollout_name, unknown_rollout
 from responses_gateway.server.access.api_keys import tenant_of
-from responses_gateway.server.features.rollouts.chains import Chain, chain_of, pieces_of
 from responses_gateway.server.http.exchange import read_json_body, read_limit, too_large
 from responses_gateway.state.token_trees import KeptCall, Page, TokenTreeTable, Tree
 from responses_gateway.stream.sampling import WITHOUT_TOKENS
@@ -29,6 +28,51 @@ _JSON = "application/json"
 _LINES = "application/jsonl"
 
 _N = TypeVar("_N", int, float)
+
+
+class Chain(NamedTuple):
+    """`mask` has 1 for what was sampled. `log_probs` are 0 for the rest, and None where the server told none. `breaks` are the
+    places where a whole prompt begins anew, because it does not continue the tokens before it."""
+
+    token_ids: list[int]
+    mask: list[int]
+    log_probs: list[float | None]
+    breaks: list[int]
+    call_ids: list[str]
+
+
+def chain_of(calls: Iterable[KeptCall]) -> Chain:
+    """Return the tokens of calls as one list. A call without tokens is left out, so that the next one begins anew."""
+    whole = Chain([], [], [], [], [])
+    for piece in pieces_of(calls):
+        if whole.token_ids:
+            whole.breaks.append(len(whole.token_ids))
+        for name in Chain._fields:
+            getattr(whole, name).extend(getattr(piece, name))
+    return whole
+
+
+def pieces_of(calls: Iterable[KeptCall]) -> list[Chain]:
+    """Return the same, as a chain for each part that is not broken."""
+    pieces: list[Chain] = []
+    known = 0  # how many tokens of the call before stand at the end of the last piece
+    for call in calls:
+        prompt, sampled, log_probs = call.tokens
+        if prompt is None or sampled is None:
+            known = 0
+            continue
+        if not call.unbroken or not known:
+            pieces.append(Chain([], [], [], [], []))
+            known = 0
+        piece = pieces[-1]
+        new = prompt[known:]
+        piece.token_ids.extend(new + sampled)
+        piece.mask.extend([0] * len(new) + [1] * len(sampled))
+        piece.log_probs.extend([0.0] * len(new))
+        piece.log_probs.extend([None] * len(sampled) if log_probs is None else log_probs)
+        piece.call_ids.append(call.id)
+        known = len(prompt) + len(sampled)
+    return pieces
 
 
 class _Rewarded(msgspec.Struct):

@@ -37,8 +37,6 @@ INTERVAL = 60.0
 _PATIENCE = 10.0
 # Threads that servers are asked to end at a time; those that have to wait for too long are left to the server.
 AT_ONCE = 8
-# Where a session is named by these alone, the hash that all gateways compute says where its requests go.
-_BY_HASH = frozenset({"prompt_cache_key", "previous_response_id"})
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -64,17 +62,15 @@ class Threads:
     async def with_route(self, prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
         """Have a request of a session go where its thread was, with what servers may know of it."""
         asker = prepared.caller.asker
-        if asker.session is None:
-            return prepared
         tenant = prepared.caller.tenant
-        route = prepared.call.route
-        route = msgspec.structs.replace(route, hints=_hints(tenant, asker.session, asker))
-        if asker.source.get("session") not in _BY_HASH:
+        session = asker.session or ""  # there is one
+        route = msgspec.structs.replace(prepared.call.route, hints=_hints(tenant, session, asker))
+        if asker.is_named:  # else the hash that all gateways compute says where it goes
             names = (asker.thread, asker.parent, asker.session)  # its own, that which began it, the root of its session
             places = (self._places.get(tenant, name) for name in names if name is not None)
             near = next((place.backend for place in places if place is not None), "")
             weak = not route.affinity or route.affinity.startswith("chain:")
-            affinity = f"session:{unique_id(tenant, asker.session)}" if weak else route.affinity
+            affinity = f"session:{unique_id(tenant, session)}" if weak else route.affinity
             route = msgspec.structs.replace(route, affinity=affinity, near=near)
         return msgspec.structs.replace(prepared, call=msgspec.structs.replace(prepared.call, route=route))
 

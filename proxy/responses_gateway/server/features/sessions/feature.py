@@ -3,14 +3,53 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.sessions.memory import SessionMemory
 from responses_gateway.server.features.sessions.pages import SessionPages
 from responses_gateway.server.features.sessions.usage import MOST_SESSIONS, QUESTION, SESSION, SessionUsage
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.http.routes import HttpRoute
 from responses_gateway.state.sessions import SessionTable
 from responses_gateway.state.usage import DAY, UsageTable
+from responses_gateway.telemetry.span_attributes import response_attributes
+from responses_gateway.telemetry.tracing import Trace
+from responses_gateway.tenant_shares import TenantValues
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
+
+# Threads of agents whose last spans are remembered, of one tenant and of all.
+_MOST_THREADS = 4_096
+
+
+class AgentTraces:
+    """Tells in traces which agent asks, and links its requests, so that a session is a tree."""
+
+    def __init__(self) -> None:
+        self._threads: TenantValues[SpanContext] = TenantValues(_MOST_THREADS, _MOST_THREADS)  # the last span of each
+
+    def tell(self, prepared: PreparedRequest, trace: Trace) -> None:
+        """Link a request of a thread to the one before or, if it is the first one, to the last one of its parent."""
+        asker = prepared.caller.asker
+        tenant = prepared.caller.tenant
+        if asker.thread is None:
+            return
+        session = prepared.context.conversation
+        agent_id = None
+        if asker.is_named:
+            session = session or asker.session
+            agent_id = asker.thread
+        trace.asked(response_attributes(conversation=session, agent_id=agent_id, agent_name=asker.agent))
+        relation = "previous"
+        before = self._threads.get(tenant, asker.thread)
+        if before is None and asker.parent is not None:
+            relation = "parent"
+            before = self._threads.get(tenant, asker.parent)
+        if before is not None:
+            trace.link(before, relation)
+        self._threads.put(tenant, asker.thread, trace.context)
 
 
 async def _open(core: Core, stack: AsyncExitStack) -> Opened:
@@ -26,6 +65,7 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
         readers=[memory.read],
         divisions={SESSION: usage.divide},
         session_notes=[memory.note],
+        traced=[AgentTraces().tell],
         routes=[
             HttpRoute("GET", "/admin/sessions", pages.list_rows, for_operators=True),
             HttpRoute("GET", "/admin/sessions/{id}", pages.show, for_operators=True),

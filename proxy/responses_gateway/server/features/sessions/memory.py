@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -18,8 +20,7 @@ from responses_gateway.server.features.sessions.agent_requests import (
     owner_of,
     stored_request,
 )
-from responses_gateway.server.features.sessions.parts import SessionPart, begin
-from responses_gateway.server.features.sessions.table import RememberedSessions
+from responses_gateway.server.features.sessions.parts import SessionPart, begin, take
 from responses_gateway.server.features.sessions.usage import SessionUsage
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
@@ -28,7 +29,11 @@ from responses_gateway.state import Stored, StoreUnavailable
 from responses_gateway.state.sessions import PartRow, SessionTable
 from responses_gateway.state.usage import DAY
 from responses_gateway.stream.translator import Translator
+from responses_gateway.tenant_shares import TenantValues
 
+# Bytes of all sessions together that this process remembers, those used last; and sessions of one tenant.
+MOST = 64 * 1024 * 1024
+MOST_OF_TENANT = 2_000
 # Seconds between two writes, because a busy process is not to write for each request.
 _INTERVAL = 1.0
 # Requests that are written at a time, because nobody else can write meanwhile.
@@ -40,6 +45,40 @@ class RunningRequest(msgspec.Struct, frozen=True):
 
     owner: SessionOwner
     request: AgentRequest
+
+
+class RememberedSessions:
+    """Remembers sessions by tenant, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._parts: TenantValues[SessionPart] = TenantValues(MOST_OF_TENANT, MOST, self._forget)
+        self._tenants: dict[str, str] = {}  # of the ids of sessions
+        process = secrets.token_hex(8)
+        self._names = (f"{process}-{number}" for number in count())
+
+    def get(self, session_id: str) -> SessionPart | None:
+        """Return a session by its id."""
+        tenant = self._tenants.get(session_id)
+        return None if tenant is None else self._parts.get(tenant, session_id)
+
+    def all(self) -> list[SessionPart]:
+        """Return all sessions."""
+        return [part for _, _, part in self._parts]
+
+    def add(
+        self, owner: SessionOwner, request: AgentRequest, how: Callable[[SessionPart, AgentRequest], None] = take
+    ) -> SessionPart:
+        """Take a request that has ended. Return its session."""
+        part = self.get(owner.id)
+        if part is None:
+            part = SessionPart(next(self._names), owner.id, owner, request.started, request.started)
+            self._tenants[owner.id] = owner.tenant
+        how(part, request)
+        self._parts.put(owner.tenant, owner.id, part, part.size)
+        return part
+
+    def _forget(self, part: SessionPart) -> None:
+        del self._tenants[part.id]
 
 
 class SessionMemory:

@@ -53,16 +53,12 @@ class SessionUsage(TokenUsage):
 
 
 def _divided(answers: Sequence[Sequence[tuple[Any, list[int]]]], stored: Sums, sums: Sums, by: Sequence[str]) -> Sums:
-    """Return the sums of all sessions, of which workers have told their `rows`, and of what belongs to none."""
+    """Return the sums of sessions, of which workers have told their `rows`, and for each combination of the other labels what
+    belongs to none, or to one that is known no more: its session is empty."""
     parts = [{tuple(labels): used for labels, used in rows} for rows in answers]
-    return _with_rest(summed([*parts, stored]), sums, by)
-
-
-def _with_rest(by_session: Sums, counted: Sums, by: Sequence[str]) -> Sums:
-    """Return the sums of sessions and, for each combination of the other labels, what belongs to none, or to one that is known
-    no more: its session is empty."""
+    by_session = summed([*parts, stored])
     place = list(by).index(SESSION)
-    left: dict[Any, list[int]] = {(*labels[:place], "", *labels[place:]): [*sums] for labels, sums in counted.items()}
+    left: dict[Any, list[int]] = {(*labels[:place], "", *labels[place:]): [*used] for labels, used in sums.items()}
     for labels, amounts in by_session.items():
         rest = left.get((*labels[:place], "", *labels[place + 1 :]))
         if rest is not None:
