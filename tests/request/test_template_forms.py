@@ -73,6 +73,8 @@ CHAT: Messages = [
         ("messages.1.content: Input should be a valid string", "no_null"),
         ("Invalid 'content': 'content' field must be a string or an array of objects.", "no_null"),
         ("Invalid value for 'content': expected a string, got null.", "no_null"),
+        ("The `reasoning_content` in the thinking mode must be passed back to the API.", "all_thoughts"),
+        ("thinking is enabled but reasoning_content is missing in assistant tool call message at index 2", "all_thoughts"),
     ],
 )
 def test_refusals_name_a_form(refusal: str, form: str) -> None:
@@ -121,6 +123,15 @@ def test_a_thought_and_the_text_before_a_call_are_one_text() -> None:
     sent = in_forms(CHAT, {"joined_thoughts"})
     assert sent[2] == {"role": "assistant", "content": "Two files.\n\nBoth.", "tool_calls": CHAT[2]["tool_calls"]}
     assert sent[:2] + sent[3:] == CHAT[:2] + CHAT[3:]  # a thought alone, and one before an answer, are no trouble
+
+
+def test_each_message_of_the_assistant_has_a_thought() -> None:
+    lost = [CHAT[1], {"role": "assistant", "content": "Yes?"}, *CHAT[5:]]
+    sent = in_forms(lost, {"all_thoughts", "alternating"})
+    assert [message.get("reasoning_content") for message in sent if message["role"] == "assistant"] == [
+        " ", "One more.", "All read.",
+    ]  # fmt: skip
+    assert not any("reasoning" in message for message in sent)
 
 
 def test_the_user_says_what_the_system_message_does() -> None:

@@ -109,6 +109,18 @@ def test_content_as_a_list_of_parts() -> None:
     assert play(chunk({"content": parts}), finish()).said == [("reasoning", "so and so"), ("text", "Hello")]
 
 
+def test_reasoning_as_a_part_with_a_summary() -> None:
+    # Databricks sends that of gpt-oss so, a part for each token, and then the text as one or as parts.
+    thoughts = [
+        {"content": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": word}]}]} for word in ("Go", " on")
+    ]
+    for content in ("Hello", [{"type": "text", "text": "Hello"}]):
+        assert play(*map(chunk, thoughts), chunk({"content": content}), finish()).said == [
+            ("reasoning", "Go on"),
+            ("text", "Hello"),
+        ]
+
+
 # ---- white space -------------------------------------------------------------------------------------------------------
 
 

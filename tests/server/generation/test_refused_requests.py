@@ -433,6 +433,33 @@ def test_the_content_beside_calls_is_what_the_server_takes(rules: list[Json], co
     run(test())
 
 
+@pytest.mark.parametrize("door", PATHS)
+@pytest.mark.parametrize("known", [True, False])
+def test_a_model_that_needs_its_thoughts_gets_one_with_each_call(door: str, known: bool) -> None:
+    # DeepSeek and Kimi look for them in `reasoning_content`; a client may have none, after another model say.
+    message = "The `reasoning_content` in the thinking mode must be passed back to the API."
+    answer = {"status": 400, "json": {"error": {"message": message, "code": "invalid_request_error"}}}
+    thought: Json = {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "Look."}]}
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
+    items = [{"role": "user", "content": "q"}, *([thought] if known else []), call]
+    thinking = {"type": "thinking", "thinking": "Look.", "signature": ""}
+    user, turn, result = CALLED
+    called = {**turn, "content": [*([thinking] if known else []), *turn["content"]]}
+    asked: dict[str, Json] = {
+        "responses": {"input": [*items, {"type": "function_call_output", "call_id": "c1", "output": "sunny"}]},
+        "messages": {"messages": [user, called, result], "thinking": {"type": "enabled", "budget_tokens": 2000}},
+    }
+
+    async def test() -> None:
+        async with served_by([{"if": {"thoughtless": True}, "answer": answer}]) as (served, (server,)):
+            for _ in range(2):
+                assert (await say(served, door, **asked[door])).known["status"] == "completed"
+            assert server.requests[-1]["messages"][1]["reasoning_content"] == ("Look." if known else " ")
+            assert len(server.requests) == 3
+
+    run(test())
+
+
 def test_several_backends_of_a_model_are_asked_alike() -> None:
     async def test() -> None:
         async with served_by([disorderly()], [disorderly()]) as (served, servers):

@@ -144,6 +144,9 @@ def _where(condition: Json, body: Json) -> int | None:
     if "call_content" in condition:
         contents = [message.get("content", "missing") for message in body["messages"] if message.get("tool_calls")]
         return next((at for at, content in enumerate(contents) if content in condition["call_content"]), None)
+    if "thoughtless" in condition:
+        said = [message.get("reasoning_content") for message in body["messages"] if message["role"] == "assistant"]
+        return next((at for at, thought in enumerate(said) if not thought), None)
     assert set(condition) == {"value"}
     return 0 if all(body.get(name) == value for name, value in condition["value"].items()) else None
 

@@ -137,12 +137,25 @@ def _with_single_calls(messages: Sequence[Object]) -> Iterator[Object]:
 def _with_joined_thoughts(messages: Sequence[Object]) -> Iterator[Object]:
     """Yield messages in which a thought and the text before a call are one text."""
     for message in messages:
-        thought = next((message[name] for name in THOUGHTS if message.get(name)), "")
+        thought, rest = _apart(message)
         if thought and message.get("content") and message.get("tool_calls"):
-            rest = {name: value for name, value in message.items() if name not in THOUGHTS}
             yield {**rest, "content": contents([thought, message["content"]])}
         else:
             yield message
+
+
+def _with_all_thoughts(messages: Sequence[Object]) -> Iterator[Object]:
+    """Yield messages of which each of the assistant has a thought, in the field that DeepSeek and Kimi read. A blank stands for
+    one that the client no longer has, because DeepSeek refuses an empty text, too."""
+    for message in messages:
+        thought, rest = _apart(message)
+        yield {**rest, "reasoning_content": thought or " "} if message["role"] == "assistant" else message
+
+
+def _apart(message: Object) -> tuple[str, Object]:
+    """Return the thought of a message, and the message without it."""
+    thought = next((message[name] for name in THOUGHTS if message.get(name)), "")
+    return thought, {name: value for name, value in message.items() if name not in THOUGHTS}
 
 
 def _without_system(messages: Sequence[Object]) -> Iterator[Object]:
@@ -209,7 +222,8 @@ def _without_null(messages: Sequence[Object]) -> Iterator[Object]:
 # The forms in the order in which they are given to messages, by what refusals say: "Tool call IDs should be alphanumeric
 # strings with length 9!" (Mistral), "This model only supports single tool-calls at once!" (Llama 3), "Cannot pass both content
 # and thinking in an assistant message with tool calls!" (gpt-oss), "Developer instruction is not enabled for …" (Google),
-# "messages: text content blocks must be non-empty". Contents come last, because turns are joined by them.
+# "messages: text content blocks must be non-empty", "The `reasoning_content` in the thinking mode must be passed back"
+# (DeepSeek). Contents come late, because turns are joined by them; thoughts last, because turns may be put in.
 _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = {
     "no_images": (
         r"\bnot (?:a )?multi-?modal\b|\bsupports? image input\b|\bunknown variant \W{0,4}image_url\b|\bat most 0 image"
@@ -240,6 +254,7 @@ _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = 
         r"|\b(?:null|none|nil)\b.{0,60}\bcontent\b|\bcontent type: <nil>",
         _without_null,
     ),
+    "all_thoughts": (r"\breasoning_content\b.{0,120}\b(?:passed back|missing|required)\b", _with_all_thoughts),
 }
 _WORDS = {name: re.compile(words, re.IGNORECASE | re.DOTALL) for name, (words, _) in _FORMS.items()}
 

@@ -30,8 +30,7 @@ class SchemaReader:
         self._left = _MOST
 
     def parameters(self, schema: Object) -> Object:
-        """Return the schema of a function's parameters, which are an object, with all that servers insist on; the same one if
-        nothing is missing."""
+        """Return the schema of a function's parameters, which are an object, with all that servers insist on."""
         filled = self._schema(schema, 0)
         kind = filled.get("type")
         if kind is None or (isinstance(kind, list) and "object" in kind):
@@ -44,46 +43,32 @@ class SchemaReader:
         if self._left <= 0 or depth > _DEEPEST:
             return schema
         self._left -= 1
-        changes: Object = {}
+        filled: Object = {}
         for name, value in schema.items():
             if isinstance(value, _NESTED):
-                new = self._member(name, value, depth)
-                if new is not value:
-                    changes[name] = new
-            elif value is None and name not in _VALUES:
-                changes[name] = None
+                filled[name] = self._member(name, value, depth + 1)
+            elif value is not None or name in _VALUES:
+                filled[name] = value
         kind = schema.get("type")
         if kind in ("object", "array") or isinstance(kind, list):
-            changes.update(_missing(schema, kind))
-        if not changes:
-            return schema
-        return {name: value for name, value in {**schema, **changes}.items() if value is not None or name in _VALUES}
+            filled.update(_missing(schema, kind))
+        return filled
 
     def _member(self, name: str, value: Any, depth: int) -> Any:
-        """Return a member of a schema that is an object or a list; the same one if nothing is missing in it."""
+        """Return a member of a schema that is an object or a list."""
         if len(value) > self._left:
             return value
         if isinstance(value, list):
             if not value and (name in _MAPS or name == "items"):
                 return {}
-            return self._list(value, depth) if name in _LISTS else value
-        if name in _SCHEMAS:
-            return self._schema(value, depth + 1)
-        if name not in _MAPS:
-            return value
-        schemas = list(value.values())
-        new = self._list(schemas, depth)
-        return value if new is schemas else dict(zip(value, new, strict=True))
+            return [self._inner(schema, depth) for schema in value] if name in _LISTS else value
+        if name in _MAPS:
+            return {key: self._inner(schema, depth) for key, schema in value.items()}
+        return self._schema(value, depth) if name in _SCHEMAS else value
 
-    def _list(self, schemas: list[Any], depth: int) -> list[Any]:
-        """Return schemas, of which true and null allow anything; the same list if nothing is missing in them."""
-        new: list[Any] = []
-        changed = False
-        for schema in schemas:
-            one = self._schema(schema, depth + 1) if isinstance(schema, dict) else {} if schema in (True, None) else schema
-            changed = changed or one is not schema
-            new.append(one)
-        return new if changed else schemas
+    def _inner(self, schema: Any, depth: int) -> Any:
+        """Return a schema; true and null allow anything."""
+        return self._schema(schema, depth) if isinstance(schema, dict) else {} if schema in (True, None) else schema
 
 
 def _missing(schema: Object, kind: Any) -> Object:

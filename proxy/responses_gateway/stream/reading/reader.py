@@ -295,12 +295,12 @@ def _continues(half: _Piece, delta: Delta) -> bool:
 
 
 def _read_parts(parts: list[Any], out: list[Delta]) -> None:
-    """Read content that is a list of parts (Mistral): text, and thinking with parts of its own."""
+    """Read content that is a list of parts: text, and thinking with parts of its own (Mistral) or a summary (Databricks)."""
     for part in parts:
         if not isinstance(part, dict):
             continue
         text = part.get("text")
-        thinking = part.get("thinking")
+        thinking = part.get("thinking") or part.get("summary")
         if isinstance(thinking, list):
             thinking = "".join(p["text"] for p in thinking if isinstance(p, dict) and isinstance(p.get("text"), str))
         if isinstance(thinking, str) and thinking:
