@@ -202,6 +202,19 @@ def test_no_import_of_ours_is_for_type_checkers_alone() -> None:
     assert hidden == []
 
 
+def test_one_list_alone_knows_the_features() -> None:
+    """Each is a folder that its line in the list names; what all have to do with is `feature.py`."""
+    features = PACKAGE / "server" / "features"
+    wrong = []
+    for path in MODULES:
+        for other in modules_imported(path):
+            folder = other.relative_to(features).parts[0] if other.is_relative_to(features) else "feature.py"
+            of_list = path == features / "standard.py" or folder in {"feature.py", "standard.py", "__init__.py"}
+            if not of_list and not path.is_relative_to(features / folder):
+                wrong.append(f"{name_of(path)} imports {name_of(other)}")
+    assert wrong == []
+
+
 def test_making_a_response_knows_no_http_server() -> None:
     generation = [path for path in MODULES if path.is_relative_to(PACKAGE / "server" / "generation")]
     assert [name_of(path) for path in generation if any(name.startswith("aiohttp") for name in imports_of(path))] == []

@@ -54,6 +54,6 @@ def test_a_missing_extra_is_that_of_what_needs_it(
     monkeypatch.setitem(sys.modules, "responses_gateway.hosted.mcp.connections", None)
     assert main(["doctor", "--config", str(config)]) == 2
     assert "MCP servers need an extra" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "responses_gateway.server.features.hosted_tools.mcp", None)
+    monkeypatch.setitem(sys.modules, "responses_gateway.server.features.standard", None)
     with pytest.raises(ImportError):  # whose message says what is missing
         main(["doctor", "--config", str(config)])

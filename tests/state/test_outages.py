@@ -7,6 +7,8 @@ import os
 import shutil
 import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,25 @@ def test_postgresql_comes_back_after_the_end(own_postgres: PostgresServer) -> No
     run(test())
 
 
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Have another program hold the file."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+        other.execute("ROLLBACK")
+
+
+def read_one(sql: Sql) -> None:
+    sql.execute("SELECT 1").fetchone()
+
+
+async def assert_all_fail(sqlite: Sqlite, number: int) -> None:
+    outcomes = await asyncio.gather(*(sqlite.run(read_one) for _ in range(number)), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * number
+
+
 def test_what_waits_for_a_file_that_another_program_holds_fails_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,23 +132,16 @@ def test_what_waits_for_a_file_that_another_program_holds_fails_together(
             patience.extend(statement.split("busy_timeout = ")[1:])
             return super().execute(statement, *parameters)
 
-    def work(sql: Sql) -> None:
-        sql.execute("SELECT 1")
-
     async def test() -> None:
-        other = sqlite3.connect(path, isolation_level=None)
         monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Connection))
         sqlite = Sqlite(path)
         await sqlite.open()
-        other.execute("BEGIN EXCLUSIVE")
-        before = waits
-        outcomes = await asyncio.gather(*(sqlite.run(work) for _ in range(200)), return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 200
-        assert waits - before <= 2
-        assert patience == ["200"]  # from now on, each waits no longer than that
-        other.execute("ROLLBACK")
-        other.close()
-        await sqlite.run(work)
+        with held(path):
+            before = waits
+            await assert_all_fail(sqlite, 200)
+            assert waits - before <= 2
+            assert patience == ["200"]  # from now on, each waits no longer than that
+        await sqlite.run(read_one)
         assert patience == ["200", "50"]
         await sqlite.close()
 
@@ -141,30 +155,22 @@ def test_what_waits_for_a_file_that_cannot_be_opened_because_it_is_held_fails_to
     monkeypatch.setattr("responses_gateway.state.sqlite.BUSY_TIMEOUT", 0.05)
     path = tmp_path / "x.sqlite3"
     opened = 0
+    connect = sqlite3.connect
+
+    def counted(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        nonlocal opened
+        opened += 1
+        return connect(*arguments, **options)
 
     async def test() -> None:
-        nonlocal opened
         sqlite = Sqlite(path)
         await sqlite.open()
         path.rename(tmp_path / "old.sqlite3")
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("PRAGMA journal_mode = WAL")
-        other.execute("BEGIN EXCLUSIVE")
-        connect = sqlite3.connect
-
-        def counted(*arguments: Any, **options: Any) -> sqlite3.Connection:
-            nonlocal opened
-            opened += 1
-            return connect(*arguments, **options)
-
-        monkeypatch.setattr(sqlite3, "connect", counted)
-        waiting = (sqlite.run(lambda sql: sql.execute("SELECT 1").fetchone()) for _ in range(50))
-        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 50
-        assert opened <= 2
-        other.execute("ROLLBACK")
-        other.close()
-        await sqlite.run(lambda sql: sql.execute("SELECT 1").fetchone())
+        with held(path):
+            monkeypatch.setattr(sqlite3, "connect", counted)
+            await assert_all_fail(sqlite, 50)
+            assert opened <= 2
+        await sqlite.run(read_one)
         await sqlite.close()
 
     run(test())
@@ -200,16 +206,13 @@ def test_the_file_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         path = tmp_path / "x.sqlite3"
         async with serving(create_app()) as url, gateway(url, store=str(path)) as served:
             first = (await post(served)).final["id"]
-            other = sqlite3.connect(path, isolation_level=None)
-            other.execute("BEGIN EXCLUSIVE")
-            await assert_gone(served, first)
-            async with connect(served) as socket:
-                assert (await socket.error(previous_response_id=first))["status"] == 503
-                assert (await socket.ask())["status"] == "completed"
-                unsaved = await socket.ask(store=True)
-                assert (unsaved["status"], unsaved["store"]) == ("completed", False)
-            other.execute("ROLLBACK")
-            other.close()
+            with held(path):
+                await assert_gone(served, first)
+                async with connect(served) as socket:
+                    assert (await socket.error(previous_response_id=first))["status"] == 503
+                    assert (await socket.ask())["status"] == "completed"
+                    unsaved = await socket.ask(store=True)
+                    assert (unsaved["status"], unsaved["store"]) == ("completed", False)
             await assert_there(served, first)
 
     run(test())
@@ -226,13 +229,11 @@ def test_keys_that_were_made_open_the_gateway_while_the_store_is_gone(tmp_path: 
         async with serving(create_app()) as url, gateway(url, store=str(path), **settings) as served:
             made = (await ask(served, "POST", "/admin/keys", headers=headers, json={"name": "bob"})).json
             bob = {"Authorization": f"Bearer {made['key']}"}
-            other = sqlite3.connect(path, isolation_level=None)
-            other.execute("BEGIN EXCLUSIVE")
-            for method, where in (("GET", ""), ("POST", ""), ("DELETE", "/bob")):
-                assert_error(await ask(served, method, f"/admin/keys{where}", headers=headers, json={"name": "carol"}), 503)
-            assert (await post(served, headers=bob, store=False)).final["status"] == "completed"
-            other.execute("ROLLBACK")
-            other.close()
+            with held(path):
+                for method, where in (("GET", ""), ("POST", ""), ("DELETE", "/bob")):
+                    refused = await ask(served, method, f"/admin/keys{where}", headers=headers, json={"name": "carol"})
+                    assert_error(refused, 503)
+                assert (await post(served, headers=bob, store=False)).final["status"] == "completed"
             async with asyncio.timeout(PATIENCE):
                 while (await ask(served, "DELETE", "/admin/keys/bob", headers=headers)).status != 200:
                     pass

@@ -210,13 +210,13 @@ def _table(lines: Iterable[Row]) -> Table:
 
 
 def _examine_settings(args: argparse.Namespace) -> int:
-    from responses_gateway.server.features.hosted_tools.mcp import failing_programs
+    from responses_gateway.server.features.standard import failing_programs
 
     settings = load({}, args.config, os.environ)
     if not settings.pools and not settings.mcp_servers:
         return _unusable(f"{args.config} has neither pools nor MCP servers")
     found = asyncio.run(look_at_pools(settings.pools, args.timeout))
-    failing = asyncio.run(failing_programs(settings)) if settings.mcp_servers else []
+    failing = asyncio.run(failing_programs(settings))
     if args.json:
         listed = [{**one._asdict(), "members": [asdict(member) for member in one.members]} for one in found]
         print(json.dumps({"pools": listed, "failing_mcp_servers": failing}, ensure_ascii=False, indent=2))

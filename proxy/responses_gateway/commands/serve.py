@@ -121,16 +121,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _try(settings: Settings) -> None:
     """Try to start with these settings, and print the warnings of that. Raises `SettingsError`."""
+    from responses_gateway.server.features.standard import failing_programs
     from responses_gateway.server.process.serve import check
     from responses_gateway.telemetry import logs
 
     with logs.collected_warnings() as warnings:
         check(settings)
-        if settings.mcp_servers:
-            from responses_gateway.server.features.hosted_tools.mcp import failing_programs
-
-            if problems := asyncio.run(failing_programs(settings)):
-                raise SettingsError("\n".join(problems))
+        if problems := asyncio.run(failing_programs(settings)):
+            raise SettingsError("\n".join(problems))
     for warning in warnings:
         print(f"responses-gateway: warning: {warning}", file=sys.stderr)
 

@@ -84,12 +84,13 @@ Open: TypeAlias = Callable[[Core, AsyncExitStack], Awaitable[Opened | None]]
 
 class Feature(NamedTuple):
     """An optional part of the gateway. `section`: the settings that nobody else reads; None if it has none. `metrics` are shown
-    once it is opened."""
+    once it is opened. `failing_programs` starts the programs that the settings name, and returns what is wrong with them."""
 
     name: str
     section: type[Section] | None
     open: Open
     metrics: Sequence[Counter | Gauge | Histogram] = ()
+    failing_programs: Callable[[Settings], Awaitable[list[str]]] | None = None
 
 
 async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExitStack) -> Served:

@@ -16,6 +16,7 @@ from responses_gateway.server.features.session_hints.feature import SESSION_HINT
 from responses_gateway.server.features.sessions.feature import SESSIONS
 from responses_gateway.server.features.tool_calls.feature import TOOL_CALLS
 from responses_gateway.server.features.webhooks.feature import WEBHOOKS
+from responses_gateway.settings import Settings
 
 FEATURES: tuple[Feature, ...] = (
     HOSTED_TOOLS,
@@ -32,3 +33,9 @@ FEATURES: tuple[Feature, ...] = (
     SESSIONS,
     CLIENT_KEYS,
 )
+
+
+async def failing_programs(settings: Settings) -> list[str]:
+    """Start each program of the settings once, and return what is wrong with those that fail. Raises `ValueError`."""
+    starting = (feature.failing_programs for feature in FEATURES if feature.failing_programs is not None)
+    return [problem for start in starting for problem in await start(settings)]

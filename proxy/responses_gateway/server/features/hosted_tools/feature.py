@@ -104,4 +104,4 @@ def _caller_for(servers: McpServers | None, search: str) -> CallerFor | None:
     return lambda tenant: servers.caller(tenant, name)
 
 
-HOSTED_TOOLS = Feature("hosted_tools", Hosted, _open, (HOSTED_CALLS, HOSTED_DURATION))
+HOSTED_TOOLS = Feature("hosted_tools", Hosted, _open, (HOSTED_CALLS, HOSTED_DURATION), failing_programs)

@@ -59,11 +59,13 @@ def mcp_endpoints(settings: Settings, environ: Mapping[str, str] = os.environ) -
     return {label: _endpoint(label, details, environ) for label, details in settings.mcp_servers.items()}
 
 
-async def failing_programs(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
+async def failing_programs(settings: Settings) -> list[str]:
     """Start each MCP server that is a program once, all of them together, and return what is wrong with those that
     fail. Raises `ValueError`."""
+    if not settings.mcp_servers:
+        return []
     connect = _connections()
-    endpoints = mcp_endpoints(settings, environ)
+    endpoints = mcp_endpoints(settings)
     programs = {label: endpoint for label, endpoint in endpoints.items() if isinstance(endpoint, StdioEndpoint)}
     lines: defaultdict[str, list[str]] = defaultdict(list)
     limits = McpLimits(connections=len(programs), tenant_connections=len(programs))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 from yarl import URL
@@ -12,7 +13,6 @@ from responses_gateway.backend.policies.retry import Reason, reason_of
 from responses_gateway.backend.policies.routers import REASON_HEADER
 from responses_gateway.backend.policies.routers import refusal as router_refusal
 from responses_gateway.backend.pool import Pool
-from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.backend.transport.client import ChatStream
 from responses_gateway.backend.transport.optional_fields import REFUSALS
@@ -225,21 +225,19 @@ class Upstream:
         if chat is None or (self._filter is not None and self._filter.closed):
             return False
         chat.close()
-        reason: Reason | None = "silent" if self.silence is not None else "broke"
-        other: Route | None = self.call.route
+        cause: Reason | Literal["refused"] | None = "broke" if self.silence is None else "silent"
         if refused is not None:
-            known = self._pool.expect_refusals_in_streams(chat.backend)
-            status = status_in_place(refused)
-            reason = reason_of(status)
-            if reason is None and (known or status not in REFUSALS or refused.code == "context_length_exceeded"):
-                return False
-        if reason is not None:
-            other = self._pool.retry_route(self.call.route, chat.backend, reason)
-        if other is None:
+            expected = self._pool.expect_refusals_in_streams(chat.backend)
+            cause = _cause_to_ask_again(refused, expected=expected)
+        if cause is None:
+            return False
+        same = self.call.route
+        route = same if cause == "refused" else self._pool.retry_route(same, chat.backend, cause)
+        if route is None:
             return False
         if self._log.trace is not None:
-            self._log.trace.call_broke(reason or "refused")
-        self.call = msgspec.structs.replace(self.call, route=other)
+            self._log.trace.call_broke(cause)
+        self.call = msgspec.structs.replace(self.call, route=route)
         self._forget_answer()
         return True
 
@@ -386,6 +384,18 @@ class Upstream:
             self._pool.ids_ignored(backend)
         if self._counter is not None:
             self._counter.close(backend, reported=translator.lifecycle.turn.usage is not None)
+
+
+def _cause_to_ask_again(refused: ApiError, *, expected: bool) -> Reason | Literal["refused"] | None:
+    """Return why another backend is asked after an answer that was an error, or `refused` if the same one is asked once more:
+    with such an answer `expected`, the error is read as a refusal, after which the request may be sent in another form. None
+    if the error is the answer."""
+    status = status_in_place(refused)
+    reason = reason_of(status)
+    if reason is not None:
+        return reason
+    has_other_form = status in REFUSALS and refused.code != "context_length_exceeded"
+    return "refused" if has_other_form and not expected else None
 
 
 async def _count_input(translator: Translator, tokenizer: ModelTokenizer, body: Mapping[str, object]) -> None:
