@@ -41,7 +41,7 @@ STAGES: dict[str, Stage] = {
     "test_cli.py": "gateway",
     "test_extras.py": "gateway",
     "test_fair_queue.py": "gateway",
-    "test_tenant_shares.py": "pure",
+    "test_bounded_memory.py": "pure",
     "test_imports.py": "gateway",
     "test_request_cost.py": "gateway",
     "backend/discovery/test_kubernetes_peer.py": "outside",

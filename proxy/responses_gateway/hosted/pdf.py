@@ -7,13 +7,13 @@ import asyncio
 import base64
 import binascii
 import json
-from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from responses_gateway.bounded_memory import TenantValues
 from responses_gateway.child_process import CannotStart, run_program, try_program
 from responses_gateway.extras import packages_with
 from responses_gateway.fair_queue import FairQueue
@@ -26,9 +26,10 @@ MOST_DOCUMENTS = 100
 # Processes that read at the same time, of all tenants and of one.
 _PROCESSES = 2
 _SHARE = 1
-# Texts that are kept, and how many characters they may have together.
-KEPT_TEXTS = 256
+# Texts of a tenant that are kept, how many characters all may have together, and as how many the rest of one counts.
+_KEPT_TEXTS = 256
 _KEPT_CHARACTERS = 20_000_000
+_REST = 1_000
 _PREFIX = "data:application/pdf"
 _BEGINNING = "JVBERi0"  # `%PDF-` in base64
 
@@ -93,13 +94,12 @@ class PdfReader:
         """`timeout`: seconds for all documents of one request."""
         self._timeout = timeout
         self._processes = FairQueue(_PROCESSES, _SHARE, timeout)
-        self._kept: OrderedDict[tuple[str, bytes], PdfText] = OrderedDict()
-        self._size = 0
+        self._kept: TenantValues[PdfText] = TenantValues(_KEPT_TEXTS, _KEPT_CHARACTERS)
 
     async def read(self, documents: Sequence[str], tenant: str) -> list[PdfText]:
         """Return the texts of documents (base64, or data URLs), in order."""
-        keys = await asyncio.to_thread(lambda: [(tenant, _digest(data)) for data in documents])
-        texts = {key: self._kept[key] for key in keys if key in self._kept}
+        keys = await asyncio.to_thread(lambda: [_digest(data) for data in documents])
+        texts = {key: text for key in keys if (text := self._kept.get(tenant, key)) is not None}
         try:
             async with asyncio.timeout(self._timeout):
                 for key, data in zip(keys, documents, strict=True):
@@ -109,7 +109,7 @@ class PdfReader:
             pass
         for key, text in texts.items():
             if text is not _LATE:
-                self._keep(key, text)
+                self._kept.put(tenant, key, text, len(text.text) + _REST)
         return [texts.get(key, _LATE) for key in keys]
 
     async def _read(self, data: str, tenant: str) -> PdfText:
@@ -123,19 +123,9 @@ class PdfReader:
         except OSError:  # a `TimeoutError` too
             return _LATE
 
-    def _keep(self, key: tuple[str, bytes], text: PdfText) -> None:
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return
-        self._kept[key] = text
-        self._size += len(text.text)
-        while len(self._kept) > KEPT_TEXTS or self._size > _KEPT_CHARACTERS:
-            _, oldest = self._kept.popitem(last=False)
-            self._size -= len(oldest.text)
 
-
-def _digest(data: str) -> bytes:
-    return blake2b(data.encode("utf-8", "replace"), digest_size=16).digest()
+def _digest(data: str) -> str:
+    return blake2b(data.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def _decoded(data: str) -> bytes:

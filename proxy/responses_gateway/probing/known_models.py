@@ -10,10 +10,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.parsers import PromptEnd, ThoughtTokens
 from responses_gateway.telemetry import logs
 
-# Most models that are known, because their names come from clients; the one learned first is forgotten first.
+# Most models that are known, because their names come from clients.
 _MOST_MODELS = 1000
 # What becomes of `strict` in tools: the server enforces the schema (`enforced`), with another prompt (`rendered`), or does not
 # (`ignored`); the model keeps to the schema in any case (`kept`), or the request is `refused`.
@@ -65,10 +66,11 @@ class KnownModel(msgspec.Struct, frozen=True):
 UNKNOWN = KnownModel()
 
 
-class KnownModels(dict[str, KnownModel]):
+class KnownModels(BoundedDict[str, KnownModel]):
     """What is known of each model, by the backend's name of it. `report` is called with what was learned, for other workers."""
 
     def __init__(self) -> None:
+        super().__init__(_MOST_MODELS)
         self.report: Callable[[Mapping[str, KnownModel]], None] = lambda _learned: None
         self.may_ask = False  # servers are examined, by this process or another one
 
@@ -85,8 +87,6 @@ class KnownModels(dict[str, KnownModel]):
     def take_over(self, learned: Mapping[str, KnownModel]) -> None:
         """Take what another process has learned."""
         for model, known in learned.items():
-            if model not in self and len(self) >= _MOST_MODELS:
-                del self[next(iter(self))]
             self[model] = self.get(model, UNKNOWN).with_more(known)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from aiohttp import web
 
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.simulator.dialect import DIALECTS, Dialect
 from responses_gateway.simulator.prefix_cache import CacheModel, PrefixCache
 from responses_gateway.simulator.strict_tools import StrictTools
@@ -87,7 +88,7 @@ class FaultCounts:
     """Counts how often something was asked, for faults that happen only a number of times."""
 
     def __init__(self) -> None:
-        self._happened: OrderedDict[int, int] = OrderedDict()
+        self._happened: BoundedDict[int, int] = BoundedDict(_REMEMBERED)
 
     def count(self, message: str, times: int | None) -> bool:
         """Count the message, and tell whether a fault that happens `times` times (None: always) happens once more."""
@@ -98,8 +99,6 @@ class FaultCounts:
         key = hash(message)
         happened = self._happened.get(key, 0)
         self._happened[key] = happened + 1
-        while len(self._happened) > _REMEMBERED:
-            self._happened.popitem(last=False)
         return happened
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from responses_gateway.bounded_memory import TenantValues
 from responses_gateway.state.interfaces import Database, Sql, transaction
-from responses_gateway.tenant_shares import TenantValues
 
 # For how long a prompt can be compared with, in seconds: no backend keeps it longer in its cache.
 LIFETIME = 3600.0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.state.interfaces import Database, Sql, add_row, transaction
 
 # The most trees of one tenant: another one takes the place of the oldest.
@@ -312,7 +313,7 @@ class _Rebuilt:
 
     def __init__(self, sql: Sql) -> None:
         self._sql = sql
-        self._whole: dict[int, array[int]] = {}
+        self._whole: BoundedDict[int, array[int]] = BoundedDict(2)
 
     def whole(self, key: int) -> array[int]:
         """Return the prompt of a call and what was sampled behind it; nothing where that is not known."""
@@ -328,8 +329,6 @@ class _Rebuilt:
     def keep(self, key: int, prompt: array[int] | None, sampled: bytes | None) -> None:
         """Note the tokens of a call."""
         self._whole[key] = array("q") if prompt is None or sampled is None else prompt + _ids(sampled)
-        if len(self._whole) > 2:
-            del self._whole[next(iter(self._whole))]
 
 
 def _insert(sql: Sql, tree: int, call: CallRecord, parent: int, rebuilt: _Rebuilt) -> tuple[int, int]:

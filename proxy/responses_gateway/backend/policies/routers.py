@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections import OrderedDict
 from collections.abc import Mapping
 
 from responses_gateway.backend.policies.retry import UNCONNECTED, Reason
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.wire.errors import ApiError, server_error
 
 REASON_HEADER = "x-llm-d-request-dropped-reason"
@@ -85,7 +85,7 @@ class SessionTokens:
     """The tokens of the conversations that used this process last."""
 
     def __init__(self) -> None:
-        self._tokens: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._tokens: BoundedDict[tuple[str, str], str] = BoundedDict(_CONVERSATIONS)
 
     def headers(self, backend: str, conversation: str, headers: Mapping[str, str]) -> Mapping[str, str]:
         """Return the headers with the token of a conversation, if it has one."""
@@ -97,6 +97,3 @@ class SessionTokens:
         if not conversation or not token.isprintable() or len(token) > _LONGEST_TOKEN:
             return
         self._tokens[(backend, conversation)] = token
-        self._tokens.move_to_end((backend, conversation))
-        while len(self._tokens) > _CONVERSATIONS:
-            self._tokens.popitem(last=False)

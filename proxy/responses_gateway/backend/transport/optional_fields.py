@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from responses_gateway.backend.transport.refusals import NO_SWITCH, read_refused
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.wire.added_fields import AddedFields
 
 # Answers that may be the refusal of a field: some servers answer 404 to a field that they do not know, or 500.
@@ -28,13 +29,14 @@ Changes: TypeAlias = Mapping[str, str]
 _Fields: TypeAlias = dict[str, msgspec.Raw]
 
 
-class LearnedChanges(dict[str, Changes]):
-    """The changes that a server turned out to need, by its name of the model; the one learned first is forgotten first."""
+class LearnedChanges(BoundedDict[str, Changes]):
+    """The changes that a server turned out to need, by its name of the model."""
+
+    def __init__(self) -> None:
+        super().__init__(_MOST_MODELS)
 
     def note(self, model: str, changes: Changes) -> None:
         """Take what was learned about a model."""
-        if model not in self and len(self) >= _MOST_MODELS:
-            del self[next(iter(self))]
         self[model] = {**self.get(model, {}), **changes}
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import httpx2
 from mcp_types import JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.hosted.mcp.bodies import EVENT_STREAM, read_body
 from responses_gateway.hosted.mcp.messages import MessageReader
 from responses_gateway.hosted.mcp.servers import HttpEndpoint
@@ -76,7 +77,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     def __init__(self, endpoint: HttpEndpoint, reader: MessageReader, find: Resolve = resolve) -> None:
         self.status: int | None = None
         self.problem: str | None = None
-        self.errors: dict[str | int, HttpErrorAnswer] = {}
+        self.errors: BoundedDict[str | int, HttpErrorAnswer] = BoundedDict(_MOST_ERRORS)
         self.pending = 0
         self.unreachable = False
         self.session_id: str | None = None
@@ -143,8 +144,6 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 body = jsonrpc_message_adapter.validate_json(await answer.aread(), by_name=False)
                 explained = isinstance(body, JSONRPCError)
         self.errors[message.id] = HttpErrorAnswer(answer.status_code, explained)
-        if len(self.errors) > _MOST_ERRORS:  # nobody waits for the oldest
-            del self.errors[next(iter(self.errors))]
 
     async def _sent(self, request: httpx2.Request, closed: Callable[[], None]) -> httpx2.Response:
         """Send a request; `closed` is called when its answer is closed."""

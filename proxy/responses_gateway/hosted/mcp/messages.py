@@ -15,6 +15,7 @@ from mcp_types import INTERNAL_ERROR
 from msgspec import Raw, Struct, field
 from pydantic_core import from_json
 
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.hosted.mcp.servers import McpLimits
 
 # What a message may be made of without being read, and of how many values the library, or Python, builds objects.
@@ -32,6 +33,7 @@ _LONGEST_TITLE = 1024
 _LONGEST_WORD = 200
 # Contents that are read in one go.
 _AT_ONCE = 50
+# Answers that are remembered as refused; nobody waits for older ones.
 _MOST_REFUSED = 100
 # Members of a result that the library gets as they are.
 _OTHERS = ("isError", "nextCursor", "resultType", "ttlMs", "cacheScope")
@@ -140,7 +142,7 @@ class MessageReader:
 
     def __init__(self, limits: McpLimits, log: Callable[[str], None]) -> None:
         self.limits = limits
-        self.refused: dict[str | int, str] = {}
+        self.refused: BoundedDict[str | int, str] = BoundedDict(_MOST_REFUSED)
         self._log = log
 
     async def read(self, data: bytes) -> bytes:
@@ -177,8 +179,6 @@ class MessageReader:
         """Return an error in the place of an answer."""
         if message.id is not None:
             self.refused[message.id] = problem
-        while len(self.refused) > _MOST_REFUSED:  # nobody waits for the oldest
-            del self.refused[next(iter(self.refused))]
         error = {"code": INTERNAL_ERROR, "message": problem}
         return msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "error": error})
 

@@ -6,10 +6,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from responses_gateway.bounded_memory import TenantValues
 from responses_gateway.request.prompt_cache.context import Answer, CachedContext, Turn
 from responses_gateway.request.prompt_cache.explanation import Explanation, Report, explained, kept_messages
 from responses_gateway.request.prompt_cache.prompt_print import Prompt
-from responses_gateway.tenant_shares import TenantValues
 from responses_gateway.wire.usage import CACHE_BLOCK
 
 # About how many bytes are kept of all sessions, and of one of them.

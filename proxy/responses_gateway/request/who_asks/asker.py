@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from responses_gateway.tenant_shares import TenantValues
+from responses_gateway.bounded_memory import TenantValues
 
 Kind: TypeAlias = Literal["main", "subagent", "compaction", "title", "prewarm", "review", "auxiliary"]
 # Kinds that are no turns of an agent: they do not continue its work.

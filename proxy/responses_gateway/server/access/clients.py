@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from aiohttp import web
 
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.server.access.api_keys import InForce, team_of
 from responses_gateway.server.access.rate_limits import MAX_ADDRESSES, ClientLimits, RateLimits
 from responses_gateway.server.http.exchange import EXCHANGE
@@ -80,7 +81,7 @@ class Clients:
         self._ledger = ledger
         self._metrics = metrics
         self._settings: Settings | None = None
-        self._members: dict[tuple[str, str | None], MemberLimits | None] = {}
+        self._members: BoundedDict[tuple[str, str | None], MemberLimits | None] = BoundedDict(MAX_ADDRESSES)
 
     def of(self, request: web.Request) -> Limits:
         """Return what the client of a request may use."""
@@ -92,12 +93,10 @@ class Clients:
             return own
         if settings is not self._settings:
             self._settings = settings
-            self._members = {}
+            self._members.clear()
         account = (name, team_of(exchange, settings))
         if account not in self._members:
             self._members[account] = self._member(own, account, settings)
-            if len(self._members) > MAX_ADDRESSES:
-                self._members.pop(next(iter(self._members)))
         return self._members[account] or own
 
     def _member(self, own: ClientLimits, account: tuple[str, str | None], settings: Settings) -> MemberLimits | None:

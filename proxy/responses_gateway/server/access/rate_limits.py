@@ -8,13 +8,13 @@ replace them while Redis is unreachable."""
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
 from aiohttp import web
 
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.server.access.api_keys import InForce
 from responses_gateway.server.access.counter_table import SharedRow, Table
 from responses_gateway.server.access.fleet import Fleet
@@ -334,7 +334,7 @@ class RateLimits:
         self._default = NO_LIMITS
         self.by_key: dict[str, ClientLimits] = {}
         self.by_team: dict[str, ClientLimits] = {}
-        self.by_address: OrderedDict[str, ClientLimits] = OrderedDict()
+        self.by_address: BoundedDict[str, ClientLimits] = BoundedDict(MAX_ADDRESSES)
         self._follow(in_force())
 
     def _follow(self, settings: Settings) -> None:
@@ -378,8 +378,6 @@ class RateLimits:
         if limits is None:
             limits = self._new(key, name, self._default, name)
             self.by_address[name] = limits
-            if len(self.by_address) > MAX_ADDRESSES:
-                self.by_address.popitem(last=False)
         else:
             self.by_address.move_to_end(name)
         return limits

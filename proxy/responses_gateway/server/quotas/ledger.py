@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter as Sums
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.quotas import Charge, Counter, QuotaCounters, QuotasUnavailable
 from responses_gateway.telemetry import logs
@@ -32,7 +32,7 @@ class Ledger:
         """`clock` returns the Unix time."""
         self.clock = clock
         self._counters = counters
-        self._known: OrderedDict[str, int] = OrderedDict()  # the highest number that was read, by counter
+        self._known: BoundedDict[str, int] = BoundedDict(_REMEMBERED)  # the highest number that was read, by counter
         self._waiting: dict[str, Charge] = {}  # by id
         self._written: dict[str, asyncio.Future[None]] = {}  # of what waits or is being written, by id
         self._unwritten: Sums[str] = Sums()  # the same in tokens, by counter
@@ -127,9 +127,6 @@ class Ledger:
     def _remember(self, found: dict[str, int]) -> None:
         for name, tokens in found.items():
             self._known[name] = max(tokens, self._known.get(name, 0))
-            self._known.move_to_end(name)
-        while len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
 
     def _lose(self, error: BaseException) -> None:
         if self.reachable:

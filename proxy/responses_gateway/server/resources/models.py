@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from responses_gateway.backend.member import Member
 from responses_gateway.backend.policies.health import LARGEST_LIST
 from responses_gateway.backend.pool import Pool
 from responses_gateway.bounded_body import read_at_most
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.server.access.api_keys import Needs, needs
 from responses_gateway.server.access.middleware import protocol_of
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
@@ -88,7 +88,7 @@ class Models:
         self._live = live
         self._loop_detection = loop_detection
         self._hosted_tools = list(hosted_tools)
-        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+        self._kept: BoundedDict[bytes, _Kept] = BoundedDict(_LISTS)
 
     async def list_models(self, request: web.Request) -> web.Response:
         """Answer `GET /v1/models`. The ETag covers what matters to Codex only: vLLM's list contains the time of day."""
@@ -153,8 +153,6 @@ class Models:
         key = hashlib.sha256((authorization or "").encode("utf-8", "surrogateescape")).digest()
         kept = self._kept.setdefault(key, _Kept())
         self._kept.move_to_end(key)
-        if len(self._kept) > _LISTS:
-            self._kept.popitem(last=False)
         return kept
 
     async def _ask(self, headers: Mapping[str, str]) -> dict[str, Any]:

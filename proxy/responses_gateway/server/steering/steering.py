@@ -17,10 +17,10 @@ A steer is gone only when it was applied or given back: `Failed` has its input."
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.server.steering.given_input import Item, has_too_many, read_input
 from responses_gateway.wire.errors import ApiError
 
@@ -107,7 +107,7 @@ class Steering:
         self._most_bytes = most_bytes
         self._running: str | None = None
         self._obstacle: str | None = None  # why the running response cannot be steered
-        self._ended: OrderedDict[str, str] = OrderedDict()  # status by id, the oldest first
+        self._ended: BoundedDict[str, str] = BoundedDict(_REMEMBERED)  # status by id
         self._steers: dict[str, list[Steer]] = {}  # those that are not applied, by the response that they steer
         self._taken: str | None = None  # the response whose steers are being applied
 
@@ -127,8 +127,6 @@ class Steering:
         """Take notice that a response has ended, and `required` these inputs. Return what becomes of steers not due."""
         self._running = None
         self._ended[response_id] = status
-        if len(self._ended) > _REMEMBERED:
-            self._ended.popitem(last=False)
         steers = self._steers.get(response_id, [])
         if status not in ("completed", "incomplete"):
             return self._give_back(response_id, f"The response ended with the status '{status}', and is not continued.")

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from responses_gateway.bounded_memory import TenantValues
 from responses_gateway.request.repeated_calls import calls_to_tell, last_calls, new_calls, repeats_in, with_notices
 from responses_gateway.request.who_asks.asker import BESIDE_THE_WORK
 from responses_gateway.server.features.feature import Core, Feature, Opened
@@ -23,7 +24,6 @@ from responses_gateway.stream.outcomes import EARLY, MOST_IN_A_TURN, EarlyEnds
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.instruments import Counter
 from responses_gateway.telemetry.metrics import Metrics
-from responses_gateway.tenant_shares import TenantValues
 
 OUTCOMES = Counter(
     "turn_outcomes_total", "Answers to requests with tools, by how the model's turn ended.", ("model", "outcome")

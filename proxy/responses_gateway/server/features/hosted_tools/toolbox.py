@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.hosted.interface import HostedLoss
 from responses_gateway.hosted.search.web import Web
 from responses_gateway.hosted.tool_runner import HostedLimits, SourceNumbers, ToolRunner
@@ -116,7 +117,7 @@ class UsedApprovals:
 
     def __init__(self, table: HostedCallTable | None = None) -> None:
         self._table = table
-        self._remembered: dict[bytes, str] = {}
+        self._remembered: BoundedDict[bytes, str] = BoundedDict(_REMEMBERED)
 
     async def use(self, tenant: str, request_ids: Sequence[str], response_id: str) -> dict[str, str]:
         """Use up approvals for a response, by the ids of their requests: all of them, or none if some were used by others.
@@ -137,6 +138,4 @@ class UsedApprovals:
         used = {known_by: remembered[known_by] for known_by in digests if known_by in remembered}
         if not used:
             remembered.update(dict.fromkeys(digests, response_id))
-            while len(remembered) > _REMEMBERED:
-                del remembered[next(iter(remembered))]
         return used

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.short_answers import Completion, ask
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.settings import Settings
 from responses_gateway.settings.moderation import TEXT
 from responses_gateway.telemetry import logs
@@ -116,7 +117,7 @@ class Guard:
         self._prompt = settings.moderation_prompt
         self._tokens_field = settings.max_tokens_field
         self._metrics = metrics
-        self._safe: dict[bytes, None] = {}
+        self._safe: BoundedDict[bytes, None] = BoundedDict(_MOST_REMEMBERED)
 
     async def judge_input(self, texts: Sequence[str], headers: Mapping[str, str]) -> Judgement:
         """Judge texts, except for those that were found safe before. Raise `GuardFailed`."""
@@ -150,8 +151,6 @@ class Guard:
 
     def _remember(self, digests: Mapping[bytes, str]) -> None:
         self._safe.update(dict.fromkeys(digests))
-        while len(self._safe) > _MOST_REMEMBERED:
-            del self._safe[next(iter(self._safe))]
 
     async def _judge(self, side: Side, messages: list[dict[str, str]], text: str, headers: Mapping[str, str]) -> Judgement:
         if self._prompt is not None:

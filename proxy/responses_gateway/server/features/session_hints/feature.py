@@ -17,6 +17,7 @@ import msgspec
 from responses_gateway.backend.policies.session_hints import SessionHints, unique_id
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.transport.client import Backend
+from responses_gateway.bounded_memory import TenantValues
 from responses_gateway.request.who_asks.asker import Asker
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
@@ -24,7 +25,6 @@ from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
-from responses_gateway.tenant_shares import TenantValues
 from responses_gateway.wire.errors import ApiError
 
 # The threads that are remembered, those that were active last: of one tenant, who pushes out its own, and of all.

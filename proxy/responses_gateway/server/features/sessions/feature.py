@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from responses_gateway.bounded_memory import TenantValues
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.sessions.memory import SessionMemory
 from responses_gateway.server.features.sessions.pages import SessionPages
@@ -15,7 +16,6 @@ from responses_gateway.state.sessions import SessionTable
 from responses_gateway.state.usage import DAY, UsageTable
 from responses_gateway.telemetry.span_attributes import response_attributes
 from responses_gateway.telemetry.tracing import Trace
-from responses_gateway.tenant_shares import TenantValues
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from responses_gateway.bounded_memory import TenantValues
 from responses_gateway.request.who_asks import with_session
 from responses_gateway.server.features.sessions.agent_requests import (
     AgentRequest,
@@ -29,7 +30,6 @@ from responses_gateway.state import Stored, StoreUnavailable
 from responses_gateway.state.sessions import PartRow, SessionTable
 from responses_gateway.state.usage import DAY
 from responses_gateway.stream.translator import Translator
-from responses_gateway.tenant_shares import TenantValues
 
 # Bytes of all sessions together that this process remembers, those used last; and sessions of one tenant.
 MOST = 64 * 1024 * 1024

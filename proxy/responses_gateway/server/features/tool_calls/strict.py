@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.probing.tool_enforcement import ToolEnforcement
 from responses_gateway.request.tools.strict_tools import digest_of, strict_tools
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
@@ -28,7 +28,7 @@ STRICT_FIRST_TOKEN = Histogram(
     ("model", "tools"),
 )
 # Most tools that are known to be refused by one server for one tenant, and the most such pairs, because tools come from
-# clients; what came first is forgotten first.
+# clients.
 _MOST_REFUSED = 256
 _MOST_LISTS = 1024
 # Most sets of tools of which it is known that a server has compiled them.
@@ -45,7 +45,7 @@ class RefusedTools:
     """The tools that servers have refused to enforce, by tenant and server: one tenant's change nothing for others."""
 
     def __init__(self) -> None:
-        self._lists: OrderedDict[tuple[str, str], dict[bytes, None]] = OrderedDict()
+        self._lists: BoundedDict[tuple[str, str], BoundedDict[bytes, None]] = BoundedDict(_MOST_LISTS)
         self.changes = 0
 
     def of(self, tenant: str, backend: str) -> Collection[bytes]:
@@ -56,20 +56,16 @@ class RefusedTools:
         """Remember the tools that a server has refused: those that it names, or all of them."""
         named = [tool for tool in tools if f"{tool['function']['name']}".encode() in refusal]
         self.changes += 1
-        refused = self._lists.setdefault((tenant, backend), {})
+        refused = self._lists.setdefault((tenant, backend), BoundedDict(_MOST_REFUSED))
         for tool in named or tools:
             refused[digest_of(tool)] = None
-        while len(refused) > _MOST_REFUSED:
-            del refused[next(iter(refused))]
-        if len(self._lists) > _MOST_LISTS:
-            self._lists.popitem(last=False)
 
 
 class CompiledTools:
     """The sets of tools that servers had to compile, each with the seconds to the first token of the first answer."""
 
     def __init__(self) -> None:
-        self._sets: OrderedDict[tuple[str, bytes], float | None] = OrderedDict()
+        self._sets: BoundedDict[tuple[str, bytes], float | None] = BoundedDict(_MOST_SETS)
 
     def observe(self, metrics: Metrics, sent: tuple[str, bytes], seconds: float, model: str) -> bool:
         """Note how long an answer took to begin; return whether its tools were new to the server."""
@@ -80,8 +76,6 @@ class CompiledTools:
             fields = logs.fields(backend=sent[0], model=model, seconds=round(first - seconds, 3))
             logs.logger().info("the first answer with these strict tools began later than the next one", extra=fields)
         self._sets[sent] = first if new else None
-        if len(self._sets) > _MOST_SETS:
-            self._sets.popitem(last=False)
         return new
 
 
@@ -98,7 +92,7 @@ class StrictForms:
     """Writes the strict form of sets of tools, and keeps what was asked for last: it takes as long as the rest of a request."""
 
     def __init__(self) -> None:
-        self._forms: OrderedDict[tuple[str, str, int, bytes], WrittenTools | None] = OrderedDict()
+        self._forms: BoundedDict[tuple[str, str, int, bytes], WrittenTools | None] = BoundedDict(_MOST_FORMS)
 
     def form(self, tools: Sequence[Any], refused: RefusedTools, tenant: str, backend: str) -> WrittenTools | None:
         """Return the strict form of tools for a server; None if they stay as they are."""
@@ -110,8 +104,6 @@ class StrictForms:
         form = _written(tools, declared, strict_tools(tools, refused.of(tenant, backend)))
         if len(declared) <= _LARGEST_FORM:
             self._forms[key] = form
-            if len(self._forms) > _MOST_FORMS:
-                self._forms.popitem(last=False)
         return form
 
 

@@ -5,7 +5,7 @@ catalog it asks the model of the session instead, which is what such a request g
 
 from __future__ import annotations
 
-from responses_gateway.tenant_shares import TenantValues
+from responses_gateway.bounded_memory import TenantValues
 from responses_gateway.wire.requests import ResponsesRequest
 
 REVIEW_MODEL = "codex-auto-review"

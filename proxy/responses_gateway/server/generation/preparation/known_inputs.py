@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from responses_gateway.bounded_memory import TenantShares
 from responses_gateway.request.growing import TranslatedTurns
 from responses_gateway.request.messages import ReadTurns
 from responses_gateway.server.protocols.interface import BodyForm
 from responses_gateway.state.records import HistoryMemory
-from responses_gateway.tenant_shares import TenantShares
 from responses_gateway.wire.errors import ApiError
 
 # Smaller bodies, in bytes, are read as fast as they are compared.

@@ -1,4 +1,5 @@
-"""How much of something bounded each of many tenants has, who has most of it, and values that are kept by this rule."""
+"""Values that are kept while there is room: those that were set last, or those of many tenants, where whoever has most of all
+loses one."""
 
 from __future__ import annotations
 
@@ -8,11 +9,26 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
 
+K = TypeVar("K")
 V = TypeVar("V")
 
 # Outdated entries of the heap for each tenant, and a few more, before it is built anew.
 _OUTDATED = 2
 _FEW = 64
+
+
+class BoundedDict(OrderedDict[K, V]):
+    """A dict of at most so many keys. The key that is set becomes the last one; with one too many, the first goes."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)
 
 
 class TenantShares:

@@ -1,4 +1,4 @@
-"""Who has most of a bounded memory."""
+"""What is kept while there is room, and who has most of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from responses_gateway.tenant_shares import TenantShares
+from responses_gateway.bounded_memory import BoundedDict, TenantShares
 from tests.thoroughness import examples
 
 changes = st.lists(st.tuples(st.sampled_from("abcde"), st.integers(-3, 5)), max_size=60)
@@ -39,3 +39,12 @@ def test_what_is_kept_is_bounded_by_the_tenants_and_not_by_the_changes() -> None
     assert len(shares) == 0
     seen = vars(shares)
     assert sum(len(value) for value in seen.values() if isinstance(value, list | dict)) < 100
+
+
+def test_a_bounded_dict_has_what_was_set_last() -> None:
+    kept: BoundedDict[str, int] = BoundedDict(2)
+    kept.update({"a": 1, "b": 2})
+    kept["a"] = 3
+    assert kept.setdefault("c", 4) == 4
+    assert dict(kept) == {"a": 3, "c": 4}
+    assert kept.get("b") is None
