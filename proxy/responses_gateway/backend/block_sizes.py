@@ -10,6 +10,7 @@ import aiohttp
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.bounded_body import read_at_most
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.usage import CACHE_BLOCK
 
@@ -72,9 +73,7 @@ class BlockSizes:
 
     async def close(self) -> None:
         """Stop asking."""
-        for task in self._asking.values():
-            task.cancel()
-        await asyncio.gather(*self._asking.values(), return_exceptions=True)
+        await end_tasks(*self._asking.values())
 
     async def _note(self, label: str, backend: Backend) -> None:
         size = await block_size(backend)

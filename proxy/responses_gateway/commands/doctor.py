@@ -22,6 +22,7 @@ from responses_gateway.backend.discovery.interface import Target
 from responses_gateway.commands.argument_types import positive
 from responses_gateway.commands.check import printable
 from responses_gateway.commands.smoke_test import Step, run_smoke_test
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.extras import how_to_install
 from responses_gateway.hosted.pdf import pdf_obstacle
 from responses_gateway.hosted.search.pages import page_obstacle
@@ -301,7 +302,6 @@ async def _look_at(name: str, details: BackendPool, seconds: float) -> PoolFindi
     problem = f"no answer within {seconds:g} seconds"
     with suppress(TimeoutError):
         members, problem = await asyncio.wait_for(said, seconds)
-    watching.cancel()
-    await asyncio.gather(watching, return_exceptions=True)
+    await end_tasks(watching)
     warning = _ONE_ADDRESS if source.kind == "dns" and len(members) == 1 else ""
     return PoolFinding(name, source.kind, members, problem, warning)

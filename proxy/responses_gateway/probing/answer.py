@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from responses_gateway.backend.transport.client import Backend, ChatStream
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.wire.added_fields import UNSEEN_FIELDS, AddedFields
 from responses_gateway.wire.chat import Choice, Chunk, ForeignEvent, MalformedChunk, ToolCallDelta, decode_chunk
 from responses_gateway.wire.deltas import Usage
@@ -249,9 +250,7 @@ async def _read_events(chat: ChatStream, answer: Answer, cut_after: int | None, 
         else:
             answer.cut = "enough"
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
 
 
 def _add_payload(answer: Answer, payload: bytes) -> None:

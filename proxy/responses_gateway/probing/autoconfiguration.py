@@ -8,6 +8,7 @@ from typing import Any
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.transport.client import Backend
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.probing.answer import Patience
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.probing.prober import NoAnswer, probe_briefly
@@ -128,9 +129,7 @@ class Autoconfiguration:
                 if probing.done() and not member.left.is_set():
                     return probing.result()
             finally:
-                probing.cancel()
-                leaving.cancel()
-                await asyncio.gather(probing, leaving, return_exceptions=True)
+                await end_tasks(probing, leaving)
             if str(member.backend.url) in self.profiles:
                 return None
 

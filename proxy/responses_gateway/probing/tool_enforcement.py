@@ -12,6 +12,7 @@ from typing import Any
 from responses_gateway.backend.member import Member
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.server_types import SERVER_TYPES
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.probing.answer import Answer, Patience
 from responses_gateway.probing.known_models import UNKNOWN, Enforcement, KnownModel, KnownModels
 from responses_gateway.probing.profile import Profile
@@ -114,9 +115,7 @@ class ToolEnforcement:
 
     async def close(self) -> None:
         """Stop asking."""
-        for task in self._asked.values():
-            task.cancel()
-        await asyncio.gather(*self._asked.values(), return_exceptions=True)
+        await end_tasks(*self._asked.values())
 
     def _is_known(self, member: Member, model: str) -> bool:
         return member.label in self._known.get(model, UNKNOWN).enforcement

@@ -25,7 +25,6 @@ from responses_gateway.server.access.middleware import (
     complete_head,
     exchanges,
 )
-from responses_gateway.server.access.quota_standings import standings
 from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.http.exchange import BODY_BYTES, Bodies
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
@@ -34,6 +33,7 @@ from responses_gateway.server.http.routes import ASK_ALL, AskAll, HttpRoute, Pre
 from responses_gateway.server.parts import Parts
 from responses_gateway.server.protocols.messages import MESSAGES
 from responses_gateway.server.protocols.responses import RESPONSES
+from responses_gateway.server.quotas.quota import standings
 from responses_gateway.server.resources.admin import Admin, OnChange
 from responses_gateway.server.resources.answers import Answers, Compaction
 from responses_gateway.server.resources.codex_catalog import load_model_table

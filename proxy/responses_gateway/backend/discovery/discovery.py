@@ -12,6 +12,7 @@ from functools import partial
 from random import random
 
 from responses_gateway.backend.discovery.interface import MOST_TARGETS, Source, SourceKind, Target
+from responses_gateway.ended_tasks import end_tasks
 
 # Least seconds between two times that changes are reported, because those that come together are reported as one.
 _INTERVAL = 0.1
@@ -71,9 +72,7 @@ class Discovery:
         """Stop watching."""
         if self._telling is not None:
             self._telling.cancel()
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await end_tasks(*self._tasks.values())
 
     async def _watch(self, name: str, source_state: Found) -> None:
         while True:

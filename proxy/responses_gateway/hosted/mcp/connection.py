@@ -29,6 +29,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.mcp.failures import (
     ConnectionLost,
@@ -211,8 +212,7 @@ class ServerConnection:
         self._end.set()
         if self._settled.is_set():
             await asyncio.wait((self.task,), timeout=_CLOSING)
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
+        await end_tasks(self.task)
 
     async def _run(self) -> None:
         try:

@@ -17,6 +17,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.hosted.mcp.messages import MessageReader
 from responses_gateway.hosted.mcp.servers import StdioEndpoint
 
@@ -69,9 +70,7 @@ async def stdio_transport(
     finally:
         with anyio.CancelScope(shield=True):
             await program.stop()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(*tasks)
         for stream in (to_session, messages, requests, from_session):
             stream.close()
 

@@ -12,6 +12,7 @@ import jwt
 import msgspec
 
 from responses_gateway.bounded_body import read_at_most
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.hosts.addresses import is_loopback
 
@@ -49,9 +50,7 @@ class KeySet:
 
     async def close(self) -> None:
         """Stop fetching."""
-        if self._fetching is not None:
-            self._fetching.cancel()
-            await asyncio.gather(self._fetching, return_exceptions=True)
+        await end_tasks(self._fetching)
 
     async def find(self, key_id: str | None, algorithm: str) -> jwt.PyJWK | None:
         """Return the key of an id, or the only one for the algorithm if a token names none. Keys that are not known are looked

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.server.access.counter_table import Table, create
 from responses_gateway.server.process.announcement import announce, show_waiting
 from responses_gateway.server.process.backend_state import SharedState
@@ -146,9 +147,7 @@ class Parent:
             for worker in self._all:
                 worker.signal(signal.SIGKILL)
             await asyncio.gather(*(worker.process.wait() for worker in self._all))
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await end_tasks(*self._tasks)
             if self._pools is not None:
                 await self._pools.close()
         logs.logger().info("stopped", extra=logs.fields(pid=os.getpid()))

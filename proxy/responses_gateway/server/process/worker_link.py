@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.process.signals import StopSignals
 from responses_gateway.server.process.sockets import Listeners
@@ -97,9 +98,7 @@ class WorkerLink:
 
     async def close(self) -> None:
         """Stop reading and writing."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         if self._orphaned:  # the parent would have done it
             await asyncio.to_thread(shutil.rmtree, self.config.metrics, ignore_errors=True)
 

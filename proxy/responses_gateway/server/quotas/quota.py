@@ -1,12 +1,13 @@
-"""The quotas of one client: checked before a request, charged when it ends. The stricter of key and team counts."""
+"""The quotas of one client: checked before a request, charged when it ends. The stricter of key and team counts. And how much
+of theirs the keys and teams of the settings have used, for people."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.settings import Settings
@@ -27,6 +28,8 @@ QUOTA_WARNINGS = instruments.Counter(
     "quota_warnings_total", "Requests beyond a soft limit of a quota, by its owner.", ("owner", "period")
 )
 _PERIODS: tuple[Period, ...] = ("day", "month")
+# Quotas that are shown, those of which most is used.
+_MOST_ROWS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +76,8 @@ class Quota:
 
     async def check(self) -> None:
         """Raise `ApiError` 429 if any of the quotas is used up."""
-        now = self._ledger.clock()
-        places = [(owner, bounds, counter(owner.name, bounds.period, now)) for owner in self.owners for bounds in owner.bounds]
-        used = await self._ledger.used([place[2] for place in places])
         warnings = []
-        for (owner, bounds, counted), tokens in zip(places, used, strict=True):
+        for owner, bounds, counted, tokens in await _used(self.owners, self._ledger):
             self._show(owner, bounds, tokens)
             if bounds.most and tokens >= bounds.most:
                 self._metrics.count(ACCESS_REFUSALS, "quota")
@@ -99,6 +99,34 @@ class Quota:
             self._warned = {name for name in self._warned if not name.endswith(f" {owner.name}")} | {counted.name}
             fields = logs.fields(owner=owner.name, period=bounds.period, used=tokens, soft_limit=bounds.warning)
             logs.logger().warning("soft quota exceeded", extra=fields)
+
+
+async def standings(settings: Settings, ledger: Ledger | None) -> list[dict[str, Any]]:
+    """Return the quotas of this day and month: `kind` (`key` or `team`), `name`, `period`, `used` and, where there are such
+    limits, `most` and `warning`, in tokens."""
+    if ledger is None:
+        return []
+    rows: list[tuple[float, dict[str, Any]]] = []
+    for owner, bounds, _, tokens in await _used(_owners(settings), ledger):
+        kind, _, name = owner.name.partition(" ")
+        limits = {"most": bounds.most or None, "warning": bounds.warning or None}
+        row = {"kind": kind, "name": name, "period": bounds.period, "used": tokens, **limits}
+        rows.append((tokens / (bounds.most or bounds.warning), row))
+    return [row for _, row in sorted(rows, key=lambda found: found[0], reverse=True)[:_MOST_ROWS]]
+
+
+def _owners(settings: Settings) -> list[Owner]:
+    keys = [owner_of(f"key {name}", entry, settings) for name, entry in settings.api_keys.items()]
+    teams = [owner_of(f"team {name}", entry, None) for name, entry in settings.teams.items()]
+    return [owner for owner in (*keys, *teams) if owner is not None]
+
+
+async def _used(owners: Iterable[Owner], ledger: Ledger) -> list[tuple[Owner, Bounds, Counter, int]]:
+    """Return the bounds of some owners, each with the tokens that were used in its present period."""
+    now = ledger.clock()
+    places = [(owner, bounds, counter(owner.name, bounds.period, now)) for owner in owners for bounds in owner.bounds]
+    used = await ledger.used([counted for _, _, counted in places])
+    return [(*place, tokens) for place, tokens in zip(places, used, strict=True)]
 
 
 class HeldLimits(Protocol):

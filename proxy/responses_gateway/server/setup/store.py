@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.extras import how_to_install
 from responses_gateway.settings import Settings
 from responses_gateway.settings.storage import STORE_SCHEMES
@@ -134,8 +135,7 @@ class StoreUpkeep:
 
     async def close(self) -> None:
         """Stop; what is left to do is done by the next process."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def _keep_up(self) -> None:
         while True:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.server.generation.request_log.recent_requests import LastEnded
 from responses_gateway.server.window.workers import Workers
 
@@ -71,8 +72,7 @@ class _Poller:
 
     async def close(self) -> None:
         """Stop polling."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def _poll(self) -> None:
         last: dict[str, int] = {}  # by worker: the number of the last request that ended there

@@ -20,6 +20,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError
@@ -176,9 +177,7 @@ class SharedAnswer(Generic[T]):
 
     async def close(self) -> None:
         """Cancel a question that is not answered yet."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        await end_tasks(self._asking)
 
     async def _find(self) -> T:
         try:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.settings import ApiKey
 from responses_gateway.state import StoreUnavailable
@@ -46,9 +47,7 @@ class StoredKeys:
 
     async def close(self) -> None:
         """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def _follow(self) -> None:
         while True:

@@ -17,6 +17,7 @@ from typing import Literal
 
 from responses_gateway.backend.idle import load_of
 from responses_gateway.backend.pool_options import Share
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.request import Loss
 from responses_gateway.request.parameters.background_options import LONG_WINDOWS, long_window
 from responses_gateway.server.features.completion_windows.schedule import ModelSchedule
@@ -89,10 +90,7 @@ class CompletionWindows:
 
     async def close(self) -> None:
         """Stop; what waits is begun by another process, or the next one."""
-        tasks = [self._task, *self._beginning.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._task, *self._beginning.values())
 
     # ---- accepting ---------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.hosted.mcp.servers import McpServers
 from responses_gateway.hosted.search.providers import CallerFor
 from responses_gateway.server.features.feature import Core, Feature, Opened
@@ -50,7 +51,7 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
         stack.push_async_callback(servers.close)
         if core.share.number == 0 and not core.trial:
             # Beside the start, because a program may be downloaded first; and of all workers by one.
-            stack.push_async_callback(_end, asyncio.create_task(_warn_of_failing_programs(settings)))
+            stack.push_async_callback(end_tasks, asyncio.create_task(_warn_of_failing_programs(settings)))
     web = open_web(settings, _caller_for(servers, settings.searches_with or ""))
     if web is not None:
         stack.push_async_callback(web.close)
@@ -75,11 +76,6 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
 async def _warn_of_failing_programs(settings: Settings) -> None:
     for problem in await failing_programs(settings):
         logs.logger().warning("MCP server cannot be used", extra=logs.fields(error=problem))
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _code_opener(core: Core, stack: AsyncExitStack, servers: McpServers | None) -> Opener | None:

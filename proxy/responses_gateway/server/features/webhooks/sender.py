@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import aiohttp
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.hosted.public_connections import PublicResolver
 from responses_gateway.server.features.webhooks.signature import event_of, signed_headers, signing_key
 from responses_gateway.settings.background import WebhookEndpoint
@@ -66,9 +67,7 @@ class Webhooks:
 
     async def close(self) -> None:
         """Stop; what was not delivered is sent by the next process."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
     async def _serve(self, name: str, endpoint: WebhookEndpoint) -> None:
         # No redirection is followed: a private host is that of the settings.
@@ -90,9 +89,7 @@ class Webhooks:
                         await asyncio.sleep(INTERVAL)
                         sending = {task for task in sending if not task.done()}
             finally:
-                for task in sending:
-                    task.cancel()
-                await asyncio.gather(*sending, return_exceptions=True)
+                await end_tasks(*sending)
 
     async def _due(self, name: str, most: int) -> list[Notice]:
         """Take what is due, as far as the store can be reached, but nothing that is being sent here: its lease may be over."""

@@ -17,6 +17,7 @@ from functools import partial
 
 import msgspec
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.generation.background.event_log import EventLog
 from responses_gateway.server.generation.background.response import BackgroundResponse, end_lost
@@ -134,19 +135,16 @@ class Background:
     async def close(self) -> None:
         """Stop. Draining has ended what still ran, so this only waits until it is written."""
         await self.end_upkeep()
-        self._watching.cancel()
         for response in list(self.running.values()):
             response.stop_waiting()
             response.cancel()
-        for task in self.taken_over.values():
-            task.cancel()
-        await asyncio.gather(self._watching, *self.taken_over.values(), *self._tasks, return_exceptions=True)
+        await end_tasks(self._watching, *self.taken_over.values())
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.events.close()
 
     async def end_upkeep(self) -> None:
         """Renew no claim any more, and take nothing over."""
-        self._upkeep.cancel()
-        await asyncio.gather(self._upkeep, return_exceptions=True)
+        await end_tasks(self._upkeep)
 
     async def _run(self, response: BackgroundResponse, generation: Generation) -> None:
         try:

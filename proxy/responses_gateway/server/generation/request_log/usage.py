@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.server.generation.request_log.facts import Account, RequestFacts
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, UsageTable, add_amounts, today
@@ -72,9 +73,7 @@ class TokenUsage:
 
     async def close(self) -> None:
         """Store what is left."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
         await self._store_counts()
 
     async def unstored(self, first: int, last: int, by: Sequence[str]) -> Sums:
