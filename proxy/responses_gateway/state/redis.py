@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any, TypeVar, cast
 
 from redis import exceptions
@@ -43,29 +45,6 @@ _TIMEOUT = 5.0
 _WATCH = 5.0
 _WATCH_RETRY = 0.5
 
-# An entry whose last field is `end` ends its log. Returns 1 if the piece was written, 0 if the last entry is not the expected
-# one, -1 if the log has ended or is another process's. Without an expected entry the piece replaces the log.
-_APPEND = """
-local owner = redis.call('GET', KEYS[2])
-if owner and owner ~= ARGV[8] and ARGV[7] ~= '1' then return -1 end
-local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-if last and last[2][#last[2] - 1] == 'end' then return -1 end
-if ARGV[1] == '' then redis.call('DEL', KEYS[1])
-elseif (last and last[1] or '0-0') ~= ARGV[1] then return 0 end
-local entry = {'XADD', KEYS[1], 'MAXLEN', '~', ARGV[6], ARGV[2], 'first', ARGV[3], 'data', ARGV[4]}
-if ARGV[9] ~= '' then entry[#entry + 1] = 'journal'; entry[#entry + 1] = ARGV[9] end
-if ARGV[7] == '1' then entry[#entry + 1] = 'end'; entry[#entry + 1] = '1' end
-redis.call(unpack(entry))
-redis.call('EXPIRE', KEYS[1], ARGV[5])
-return 1
-"""
-# Deletes a log, unless it is another process's.
-_DELETE = """
-local owner = redis.call('GET', KEYS[2])
-if owner and owner ~= ARGV[1] then return 0 end
-return redis.call('DEL', KEYS[1], KEYS[2])
-"""
-
 
 class RedisLog:
     """A `LiveLog` in Redis."""
@@ -74,8 +53,8 @@ class RedisLog:
         """Connect to `url`: `redis://`, `rediss://` or `unix://` (or `valkey://`), with user, password and database."""
         self._commands = connect(url, _CONNECTIONS, _TIMEOUT)
         self._readers = connect(url, _WAITING + 1, _TIMEOUT + _WATCH)
-        self._append = self._commands.register_script(_APPEND)
-        self._delete_own = self._commands.register_script(_DELETE)
+        self._append = self._commands.register_script(script("append"))
+        self._delete_own = self._commands.register_script(script("delete"))
         self._owner = secrets.token_hex(8)
         self._written: dict[str, list[EventRow]] = {}
         self._waiting = asyncio.Semaphore(_WAITING)
@@ -178,6 +157,12 @@ def connect(url: str, connections: int, timeout: float) -> Redis:
     except ValueError:  # its message may repeat a password
         raise StoreUnavailable("events: the URL of the Redis or Valkey server is not valid") from None
     return Redis.from_pool(pool)
+
+
+@cache
+def script(name: str) -> str:
+    """Return a script in Lua that the server runs."""
+    return (files("responses_gateway.state") / "redis_scripts" / f"{name}.lua").read_text(encoding="utf-8")
 
 
 async def within(seconds: float, command: Awaitable[T], unavailable: type[Exception]) -> T:

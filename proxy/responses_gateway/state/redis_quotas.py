@@ -9,34 +9,12 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 from responses_gateway.state.quotas import KEPT, Charge, Counter, QuotasUnavailable
-from responses_gateway.state.redis import connect, within
+from responses_gateway.state.redis import connect, script, within
 
 _PREFIX = "responses-gateway:quotas:"
 # Connections of a process, and seconds within which an answer has to come: requests wait for it.
 _CONNECTIONS = 16
 TIMEOUT = 2.0
-
-# The keys are a charge (or an empty text) and counters; the arguments its tokens, how long it is kept, and for each counter
-# what was seen before and when it expires. Returns the counters.
-_CHARGE = """
-local more = 0
-if KEYS[1] ~= '' then
-    more = math.max(0, tonumber(ARGV[1]) - tonumber(redis.call('GET', KEYS[1]) or '0'))
-    if more > 0 then redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2]) end
-end
-local found = {}
-for index = 2, #KEYS do
-    local before = tonumber(redis.call('GET', KEYS[index]) or '0')
-    local tokens = math.max(before, tonumber(ARGV[2 * index - 1])) + more
-    local text = string.format('%.0f', tokens)
-    if tokens > before then
-        redis.call('SET', KEYS[index], text)
-        redis.call('EXPIREAT', KEYS[index], ARGV[2 * index])
-    end
-    found[index - 1] = text
-end
-return found
-"""
 
 
 class RedisQuotas:
@@ -45,7 +23,7 @@ class RedisQuotas:
     def __init__(self, url: str) -> None:
         """Connect to `url`, as for the log of running responses."""
         self._client = connect(url, _CONNECTIONS, TIMEOUT)
-        self._script = self._client.register_script(_CHARGE)
+        self._script = self._client.register_script(script("charge"))
 
     async def read(self, counters: Sequence[Counter], known: Mapping[str, int]) -> dict[str, int]:
         keys, arguments = _call("", 0, counters, known)
@@ -61,7 +39,7 @@ class RedisQuotas:
         async with self._client.pipeline(transaction=False) as pipeline:
             for charge in charges:
                 keys, arguments = _call(charge.id, charge.tokens, charge.counters, known)
-                pipeline.eval(_CHARGE, len(keys), *keys, *map(str, arguments))
+                pipeline.eval(script("charge"), len(keys), *keys, *map(str, arguments))
             answers = await pipeline.execute()
         tokens: dict[str, int] = {}
         for charge, answer in zip(charges, answers, strict=True):
