@@ -1,4 +1,5 @@
-"""What a command does not need, it does not import: start-up is mostly imports, and each worker pays for it again."""
+"""What a command does not need, it does not import: start-up is mostly imports, and each worker pays for it again. Nor does it
+look for garbage among what imports make."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ EXTRAS = {
 }  # fmt: skip
 TOOLS = {"httpx", "rich", "tomlkit"}
 
-# Ends the gateway once it listens.
+# Ends the gateway once it listens, until when nothing may have been looked through for garbage.
 SERVE = """
+import gc
 import logging
 import signal
 import sys
@@ -33,11 +35,17 @@ from responses_gateway.telemetry import logs
 class EndAfterStart(logging.Filter):
     def filter(self, record):
         if record.getMessage() == "listening":
+            assert collections() == before
             signal.raise_signal(signal.SIGTERM)
         return True
 
 
+def collections():
+    return [generation["collections"] for generation in gc.get_stats()]
+
+
 logs.logger().addFilter(EndAfterStart())
+before = collections()
 assert main(["serve", "--backend", "http://127.0.0.1:9/v1", "--port", "0", "--store", "none"]) == 0
 print("loaded", *sys.modules)
 """
@@ -67,7 +75,7 @@ def loaded_by(code: str) -> set[str]:
     return set(loaded)
 
 
-def test_a_plain_gateway_imports_what_it_uses() -> None:
+def test_a_plain_gateway_imports_what_it_uses_and_looks_for_no_garbage_while_it_starts() -> None:
     loaded = loaded_by(SERVE)
     assert {"responses_gateway.server.app", "responses_gateway.backend.pool"} <= loaded
     assert loaded & (EXTRAS | TOOLS | {"cryptography", "yaml", "responses_gateway.simulator"}) == set()
