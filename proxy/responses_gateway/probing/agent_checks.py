@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from responses_gateway.backend.transport.client import Backend
-from responses_gateway.probing.answer import Answer, Patience
+from responses_gateway.probing.answer import Patience
 from responses_gateway.probing.prober import WHOLE_ANSWER
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.questions import ASKS_FOR_WEATHER, USER, WEATHER, Questions, Tell
@@ -37,8 +37,8 @@ async def check_tools(profile: Profile, *, api_key: str | None, answer_timeout: 
     if profile.max_tokens_field == "max_tokens":
         questions.limit_field = "max_tokens"
     try:
-        without = _prompt_tokens(await questions.ask_whole([USER]))
-        with_tools = _prompt_tokens(await questions.ask_whole([USER], tools=[WEATHER, _OTHER]))
+        without = (await questions.ask_whole([USER])).prompt_tokens
+        with_tools = (await questions.ask_whole([USER], tools=[WEATHER, _OTHER])).prompt_tokens
         ignored = [name for name in _CHOICES if await _is_ignored(questions, name)]
     finally:
         await backend.close()
@@ -61,7 +61,3 @@ async def _is_ignored(questions: Questions, name: str) -> bool:
         return False
     called = {call.name for call in answer.calls.values()}
     return not called & set(wanted) if wanted else bool(called)
-
-
-def _prompt_tokens(answer: Answer) -> int:
-    return 0 if answer.usage is None else answer.usage.input or 0

@@ -110,6 +110,11 @@ class Answer:
         return (max(0, (used or arrival.pieces) - 1), arrival.last - arrival.first) if arrival.pieces > 1 else (0, 0.0)
 
     @property
+    def prompt_tokens(self) -> int:
+        """The tokens of the prompt; 0 if nobody counted them."""
+        return 0 if self.usage is None else self.usage.input or 0
+
+    @property
     def unseen_tokens(self) -> int:
         """How many tokens were used of which nothing was shown, at least: by their ids, else by the length of what came."""
         if self.token_ids:

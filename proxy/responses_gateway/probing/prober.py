@@ -304,8 +304,8 @@ class _Prober:
         """Find out by the size of the prompt whether the chat template shows the model its tools, if it makes no call."""
         if self._profile.calls not in ("none", "forced"):
             return
-        without = _prompt_tokens(await self._questions.ask_whole([USER]))
-        with_tools = _prompt_tokens(await self._questions.ask_whole([USER], tools=[WEATHER]))
+        without = (await self._questions.ask_whole([USER])).prompt_tokens
+        with_tools = (await self._questions.ask_whole([USER], tools=[WEATHER])).prompt_tokens
         if without and with_tools:
             self._profile.shows_tools = with_tools > without
 
@@ -402,7 +402,7 @@ class _Prober:
         sizes: dict[str, int] = {}
         for name in _HISTORY_FIELDS:
             answer = await self._questions.ask_whole([USER, {**CALLING, name: _LONG_THOUGHT}, RESULT])
-            sizes[name] = _prompt_tokens(answer)
+            sizes[name] = answer.prompt_tokens
         longest = max(_HISTORY_FIELDS, key=sizes.__getitem__)
         if sizes[longest] > sizes.get(self._profile.reasoning_field or "", 0) > 0:
             self._profile.history_field = longest
@@ -461,11 +461,6 @@ class _Prober:
             return sum(map(float, values)) if values else None
         except ValueError:
             return None
-
-
-def _prompt_tokens(answer: Answer) -> int:
-    """Return the tokens of the prompt of an answer; 0 if nobody counted them."""
-    return 0 if answer.usage is None else answer.usage.input or 0
 
 
 def _require_answer(answer: Answer) -> None:

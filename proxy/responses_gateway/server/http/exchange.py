@@ -266,6 +266,11 @@ def read_limit(request: web.Request, default: int, most: int) -> int:
     return int(limit)
 
 
+def json_answer(value: Any, status: int = 200) -> web.Response:
+    """Return plain data, or what `msgspec` can write, as an answer."""
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
+
+
 async def read_json_body(request: web.Request) -> bytes:
     """Do as `read_body`. A browser has to say that the body is JSON: what a page may send without asking says something else.
     Raise `ApiError` 415, too."""

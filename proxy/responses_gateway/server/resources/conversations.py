@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from responses_gateway.request import check_kept_items
 from responses_gateway.server.access.api_keys import tenant_of
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
-from responses_gateway.server.http.exchange import read_json_body
+from responses_gateway.server.http.exchange import json_answer, read_json_body
 from responses_gateway.server.resources.pagination import page_response, read_include, read_page
 from responses_gateway.state import Conversation, Cursor, HistorySpan, ItemPage, Store
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -82,7 +81,7 @@ class Conversations:
         found = await self._histories.item(conversation.end, request.match_info["item"])
         if found is None:
             raise _item_not_found(request)
-        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+        return json_answer(found)
 
     async def remove(self, request: web.Request) -> web.StreamResponse:
         """Answer `DELETE …/items/{item}`."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import msgspec
 from aiohttp import web
 
-from responses_gateway.server.http.exchange import read_limit
+from responses_gateway.server.http.exchange import json_answer, read_limit
 from responses_gateway.state import Cursor, HistorySpan, ItemPage, PageOrder
 from responses_gateway.state.histories import HistoryTable
 from responses_gateway.wire.errors import invalid_request
@@ -44,7 +43,7 @@ def page_response(page: ItemPage) -> web.Response:
         "last_id": items[-1]["id"] if items else None,
         "has_more": page.more,
     }
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+    return json_answer(body)
 
 
 def read_include(request: web.Request) -> frozenset[str]:

@@ -14,6 +14,7 @@ from responses_gateway.server.generation.background.runner import SILENCE, Backg
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prepare import reasoning_event
+from responses_gateway.server.http.exchange import json_answer
 from responses_gateway.server.resources.pagination import ENCRYPTED_REASONING, page_response, read_include, read_page
 from responses_gateway.server.resources.resume import Follower
 from responses_gateway.state import HistorySpan, Store, Stored
@@ -63,7 +64,7 @@ class StoredResponses:
         if ENCRYPTED_REASONING in included:
             tenant = tenant_of(request)
             response["output"] = [self._with_encrypted(item, tenant, response["model"]) for item in response["output"]]
-        return web.Response(body=msgspec.json.encode(response), content_type="application/json")
+        return json_answer(response)
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         """Answer `DELETE`."""

@@ -7,13 +7,12 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
-from responses_gateway.server.http.exchange import read_json_body
+from responses_gateway.server.http.exchange import json_answer, read_json_body
 from responses_gateway.server.window.backends import merged_backends
 from responses_gateway.server.window.live_requests import POLL_INTERVAL, LiveRequests
 from responses_gateway.server.window.pages import SECURITY_HEADERS, FrontDoor, page, redirect
@@ -99,7 +98,7 @@ class Window:
         contents = permission is Permission.CONTENT
         admin = contents and self._access.has_admin_paths
         found = {"version": __version__, "contents": contents, "admin": admin, "recording": recording}
-        return _json({**found, **self._access.for_clients()})
+        return json_answer({**found, **self._access.for_clients()})
 
     async def live(self, request: web.Request) -> web.StreamResponse:
         """Answer with a stream of updates: the running requests, and those that have ended."""
@@ -121,14 +120,14 @@ class Window:
         for interval in (interval for view in await self._intervals.get() for interval in view):
             _add(intervals.setdefault(interval["began"], {"began": interval["began"]}), interval)
         found = [intervals[began] for began in sorted(intervals)]
-        return _json({"intervals": found, "first_token_buckets": LATENCY_BUCKETS, "gap_buckets": GAP_BUCKETS})
+        return json_answer({"intervals": found, "first_token_buckets": LATENCY_BUCKETS, "gap_buckets": GAP_BUCKETS})
 
     async def usage(self, request: web.Request) -> web.Response:
         """Answer with the usage of the last `days` days, of all workers together, and how much of each quota is used."""
         found = next((shared for days, shared in self._usage.items() if str(days) == request.query.get("days")), None)
         if found is None:
             raise invalid_request(f"'days' must be one of {', '.join(map(str, PERIODS))}.", "days", "invalid_value")
-        return _json({**await found.get(), "quotas": await self._quotas.get()})
+        return json_answer({**await found.get(), "quotas": await self._quotas.get()})
 
     async def search(self, request: web.Request) -> web.Response:
         """Answer with the ids of the recorded requests that contain a `text`, they or their answers."""
@@ -139,17 +138,17 @@ class Window:
         total: dict[str, Any] = {"found": [], "searched": 0, "recorded": 0}
         for view in await self._workers.ask_all("search", text):
             total = {name: value + view[name] for name, value in total.items()}
-        return _json(total)
+        return json_answer(total)
 
     # ---- one request -------------------------------------------------------------------------------------------------
 
     async def live_steps(self, request: web.Request) -> web.Response:
         """Answer with the steps of a running request, without content."""
-        return _json(await self._ask_owner(request, "live_steps", _after(request)))
+        return json_answer(await self._ask_owner(request, "live_steps", _after(request)))
 
     async def steps(self, request: web.Request) -> web.Response:
         """Answer with the timeline of a recorded request."""
-        return _json(await self._ask_owner(request, "steps", _after(request)))
+        return json_answer(await self._ask_owner(request, "steps", _after(request)))
 
     async def download(self, request: web.Request) -> web.Response:
         """Answer with the file of a recording, for `responses-gateway replay`."""
@@ -162,7 +161,7 @@ class Window:
         with the differences if its translation is repeated with this version."""
 
         async def answer(request: web.Request) -> web.Response:
-            return _json(await self._ask_owner(request, what))
+            return json_answer(await self._ask_owner(request, what))
 
         return answer
 
@@ -173,11 +172,11 @@ class Window:
 
     async def backends(self, _request: web.Request) -> web.Response:
         """Answer with the backends."""
-        return _json(merged_backends(await self._backends.get()))
+        return json_answer(merged_backends(await self._backends.get()))
 
     async def examine(self, request: web.Request) -> web.Response:
         """Examine a backend as `doctor` does; answer with the results and the advice."""
-        return _json(await self._workers.ask_here("examine", request.match_info["name"]))
+        return json_answer(await self._workers.ask_here("examine", request.match_info["name"]))
 
     async def record(self, request: web.Request) -> web.Response:
         """Record the requests of the next `minutes`; 0 ends the recording."""
@@ -186,7 +185,7 @@ class Window:
             message = f"'minutes' must be a number from 0 to {_LONGEST_RECORDING}."
             raise invalid_request(message, "minutes", "invalid_value")
         recordings = await self._workers.ask_all("record_for", minutes * 60)
-        return _json(recordings[0])
+        return json_answer(recordings[0])
 
 
 def _after(request: web.Request) -> int:
@@ -209,7 +208,3 @@ def _add(total: dict[str, Any], more: dict[str, Any]) -> None:
             total[name] = [a + b for a, b in zip(total.get(name, [0] * len(value)), value, strict=True)]
         else:
             total[name] = total.get(name, 0) + value
-
-
-def _json(value: Any) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")

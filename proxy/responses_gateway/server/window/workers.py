@@ -21,6 +21,7 @@ import msgspec
 from aiohttp import web
 
 from responses_gateway.ended_tasks import end_tasks
+from responses_gateway.server.http.exchange import json_answer
 from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError
@@ -154,11 +155,11 @@ class Workers:
     async def _answer(self, request: web.Request) -> web.Response:
         method, arguments = msgspec.json.decode(await request.read())
         if method not in self._answered:
-            return _json({"message": "Not known to this worker.", "code": "not_found"}, 404)
+            return json_answer({"message": "Not known to this worker.", "code": "not_found"}, 404)
         try:
-            return _json(await self.ask_here(method, *arguments), 200)
+            return json_answer(await self.ask_here(method, *arguments))
         except ApiError as error:
-            return _json({"message": error.message, "code": error.code}, error.status)
+            return json_answer({"message": error.message, "code": error.code}, error.status)
 
 
 class SharedAnswer(Generic[T]):
@@ -187,7 +188,3 @@ class SharedAnswer(Generic[T]):
 
     def _forget(self) -> None:
         self._asking = None
-
-
-def _json(value: Any, status: int) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -42,7 +43,7 @@ from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.generation.upstream.chat_call import backend_headers
 from responses_gateway.server.http.exchange import EXCHANGE, in_thread, read_json_body
 from responses_gateway.server.http.routes import HttpRoute
-from responses_gateway.server.quotas.quota import Reservation
+from responses_gateway.stream.writer.responses import usage_json
 from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, server_error
@@ -100,20 +101,14 @@ class DecisionsResource:
         try:
             answers = await self._ask_all(prompt, decisions.questions, spent)
             if reservation is not None and reservation.settles:
-                await reservation.settle(_sum(spent)["total_tokens"])
+                await reservation.settle(_tokens(_sum(spent)))
         finally:
+            used = _sum(spent)
             if reservation is not None:
-                reservation.end(_sum(spent)["total_tokens"])
-            self._count(reservation, decisions.model, spent)
-        return web.json_response({"model": decisions.model, "answers": answers, "usage": _sum(spent)})
-
-    def _count(self, reservation: Reservation | None, model: str, spent: list[ChatUsage]) -> None:
-        """Count all questions that were answered as one request."""
-        used = _sum(spent)
-        if spent:
-            cached = used["input_tokens_details"]["cached_tokens"]
-            usage = Usage(used["input_tokens"], used["output_tokens"], cached)
-            self._responses.reports.usage.add(account_of(reservation), model, usage)
+                reservation.end(_tokens(used))
+            if spent:  # all questions that were answered count as one request
+                self._responses.reports.usage.add(account_of(reservation), decisions.model, used)
+        return web.json_response({"model": decisions.model, "answers": answers, "usage": json.loads(usage_json(used))})
 
     async def _prompt(self, request: web.Request, decisions: Decisions) -> _Prompt:
         """Translate the input as that of a response, with a mark in the place of the question."""
@@ -251,21 +246,19 @@ def _first_token(completion: _Completion) -> TokenLogprob | None:
     return logprobs.content[0] if logprobs.content else None
 
 
-def _sum(usages: list[ChatUsage]) -> dict[str, Any]:
+def _sum(usages: list[ChatUsage]) -> Usage:
     """Return the usage of all questions together. The input counts for each of them, mostly as cached."""
     counts = [known for usage in usages if (known := counts_of(usage)) is not None]
-    read = sum(known.input or 0 for known in counts)
-    written = sum(known.output or 0 for known in counts)
-    return {
-        "input_tokens": read,
-        "input_tokens_details": {
-            "cached_tokens": sum(known.cached or 0 for known in counts),
-            "cache_write_tokens": sum(known.cache_write or 0 for known in counts),
-        },
-        "output_tokens": written,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": read + written,
-    }
+    return Usage(
+        sum(known.input or 0 for known in counts),
+        sum(known.output or 0 for known in counts),
+        sum(known.cached or 0 for known in counts),
+        sum(known.cache_write or 0 for known in counts),
+    )
+
+
+def _tokens(used: Usage) -> int:
+    return (used.input or 0) + (used.output or 0)
 
 
 async def _open(core: Core, _stack: AsyncExitStack) -> Opened:

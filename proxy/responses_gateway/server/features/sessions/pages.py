@@ -17,6 +17,7 @@ from responses_gateway.server.access.api_keys import tenant
 from responses_gateway.server.features.sessions.agent_requests import AgentRequest, SessionOwner
 from responses_gateway.server.features.sessions.memory import RunningRequest, SessionMemory
 from responses_gateway.server.features.sessions.parts import SessionPart, merged, outline, row, tree
+from responses_gateway.server.http.exchange import json_answer
 from responses_gateway.server.http.routes import ASK_ALL
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -75,7 +76,7 @@ class SessionPages:
         for name, wanted in filters.items():
             rows = [each for each in rows if wanted in (None, each[name])]
         rows.sort(key=lambda each: (each["last"], each["id"]), reverse=True)
-        return _json({"object": "list", "data": rows[:limit], "has_more": len(rows) > limit, "now": now})
+        return json_answer({"object": "list", "data": rows[:limit], "has_more": len(rows) > limit, "now": now})
 
     async def show(self, request: web.Request) -> web.Response:
         """Answer `GET` with a session, and the tree of its threads. Raise `ApiError`."""
@@ -87,7 +88,7 @@ class SessionPages:
         now = time.time()
         part, running = found[0]
         shown = {"object": "session", **row(part, running, now), "threads": tree(part, running), "now": now}
-        return _json({**shown, "earlier_requests": max(0, part.requests - len(part.kept))})
+        return json_answer({**shown, "earlier_requests": max(0, part.requests - len(part.kept))})
 
     async def _stored(self, key: str | None) -> list[SessionPart]:
         """Return what the store has, of all keys or of one; nothing while it is away, because what is remembered is shown."""
@@ -136,7 +137,3 @@ def _number(request: web.Request, name: str, default: float, at_least: float = 0
     if not at_least <= number < math.inf:
         raise invalid_request(f"'{name}' must be a number from {at_least:g}.", name, "invalid_value")
     return number
-
-
-def _json(value: Any) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
