@@ -241,7 +241,7 @@ class Pool:
         return PAUSES[min(route.again, len(PAUSES)) - 1] if route.again else 0.0
 
     async def open_continuation(
-        self, body_for: BodyFor, headers: HeadersFor, route: Route, on_failure: OnFailure, added: AddedFields = ALWAYS_ADDED
+        self, body_for: BodyFor, headers: HeadersFor, route: Route, on_failure: OnFailure, added: AddedFields
     ) -> ChatStream:
         """Ask a backend to continue an answer. `body_for` makes each body; `added`: see `open_chat`. Raises `ApiError`."""
         endpoints: dict[str, ContinuationEndpoint | None] = {}

@@ -31,11 +31,11 @@ class TaskOutcome(NamedTuple):
     """What came of one task: how its answers ended, of what validity their calls were, how many of those could be repaired, how
     many calls repeated earlier ones, and why it could not be played to its end."""
 
-    ends: Sequence[str] = ()
-    calls: Sequence[str] = ()
-    repairable: int = 0
-    repeats: int = 0
-    problem: str | None = None
+    ends: Sequence[str]
+    calls: Sequence[str]
+    repairable: int
+    repeats: int
+    problem: str | None
 
 
 class Behaviour(NamedTuple):

@@ -20,9 +20,9 @@ class ToolChecks(NamedTuple):
     """What a server does with tools: the tokens of a prompt without and with them (0: nobody counted them), and the values of
     `tool_choice` that it ignores."""
 
-    tokens_without: int = 0
-    tokens_with: int = 0
-    ignored_choices: tuple[str, ...] = ()
+    tokens_without: int
+    tokens_with: int
+    ignored_choices: tuple[str, ...]
 
     @property
     def ignores_tools(self) -> bool:

@@ -25,9 +25,9 @@ class Directives:
 
     scenario: str
     faults: Faults
-    dialect: str | None = None
-    tokens_per_second: float | None = None
-    tokens: int | None = None
+    dialect: str | None
+    tokens_per_second: float | None
+    tokens: int | None
 
 
 def read_directives(request: ChatRequest, model: str, headers: Mapping[str, str]) -> Directives:

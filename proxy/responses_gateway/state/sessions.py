@@ -33,9 +33,9 @@ class PartRow(NamedTuple):
     tenant: str
     updated_at: float
     data: bytes
-    requests: Sequence[tuple[int, bytes]] = ()
-    oldest: int = 0
-    first: str | None = None
+    requests: Sequence[tuple[int, bytes]]
+    oldest: int
+    first: str | None
 
 
 @dataclass(eq=False)

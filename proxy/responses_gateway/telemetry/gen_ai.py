@@ -46,7 +46,7 @@ class Instrument:
     unit: str
     text: str
     attributes: tuple[str, ...]
-    buckets: tuple[float, ...] = ()
+    buckets: tuple[float, ...]
 
 
 # Adds a value with its attributes.

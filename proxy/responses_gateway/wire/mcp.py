@@ -79,10 +79,10 @@ class McpToolset:
     has no rule. `configured_approval`: what the operator demands, None likewise."""
 
     server: McpServer
-    description: str | None = None
-    allowed: Sequence[ToolFilter] = ()
-    approval: ApprovalPolicy | None = None
-    configured_approval: ApprovalPolicy | None = None
+    description: str | None
+    allowed: Sequence[ToolFilter]
+    approval: ApprovalPolicy | None
+    configured_approval: ApprovalPolicy | None
 
     def offers(self, tool: ListedTool) -> bool:
         """Tell whether the model may call a tool."""

@@ -191,7 +191,7 @@ def key_refused(status: int) -> ApiError:
     return ApiError(502, words, type="server_error", code="server_error", final=True)
 
 
-def error_body(error: ApiError, request_id: str | None = None) -> dict[str, Any]:
+def error_body(error: ApiError, request_id: str | None) -> dict[str, Any]:
     """Return the JSON body of an error, which is also the data of an `error` event."""
     _, kind, message = error_of(error)
     body: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": message}}

@@ -25,7 +25,7 @@ class DeclaredContainer:
 
 
 async def read_container(
-    tool: Mapping[str, Any], tenant: str, runner: CodeRunner, param: str, earlier: str | None = None
+    tool: Mapping[str, Any], tenant: str, runner: CodeRunner, param: str, earlier: str | None
 ) -> DeclaredContainer:
     """Return the container that a tool of the request asks for. `param` is the tool's path (`tools[0]`), `earlier` the
     container of the last `code_interpreter_call` of the context, which `auto` uses again if it still exists. Raise ApiError."""

@@ -74,7 +74,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     `errors`: the answers with such a status, by the id of the request. `pending`: messages of ours that were not answered yet.
     `unreachable`: the last attempt to connect failed, so nothing was sent. `session_id`: the server's id for the session."""
 
-    def __init__(self, endpoint: HttpEndpoint, reader: MessageReader, find: Resolve = resolve) -> None:
+    def __init__(self, endpoint: HttpEndpoint, reader: MessageReader, find: Resolve) -> None:
         self.status: int | None = None
         self.problem: str | None = None
         self.errors: BoundedDict[str | int, HttpErrorAnswer] = BoundedDict(_MOST_ERRORS)

@@ -73,8 +73,8 @@ class ToolResult(NamedTuple):
     `session`: over which it came."""
 
     text: str
-    structured: Any = None
-    failed: bool = False
+    structured: Any
+    failed: bool
     session: McpSession | None = None
 
 

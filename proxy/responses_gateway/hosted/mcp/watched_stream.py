@@ -64,11 +64,11 @@ class Answered(NamedTuple):
     """Marks an error that came as an answer. `http`: the HTTP answer, if it has the status of an error. `refused`: what the
     answer was, if it was refused."""
 
-    http: HttpErrorAnswer | None = None
-    refused: str | None = None
+    http: HttpErrorAnswer | None
+    refused: str | None
 
 
-def mark_answered(message: JSONRPCError, http: HttpErrorAnswer | None = None, refused: str | None = None) -> None:
+def mark_answered(message: JSONRPCError, http: HttpErrorAnswer | None, refused: str | None) -> None:
     """Mark an error that is passed to the library's session. Its `data`, which nothing reads, is dropped."""
     error = message.error
     message.error = ErrorData(code=error.code, message=error.message, data=Answered(http, refused))

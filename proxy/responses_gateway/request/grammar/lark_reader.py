@@ -52,7 +52,7 @@ class Regexp(NamedTuple):
     """A regular expression, with the letters of its flags."""
 
     source: str
-    flags: str = ""
+    flags: str
 
 
 class CharacterRange(NamedTuple):

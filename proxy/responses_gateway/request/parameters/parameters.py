@@ -240,7 +240,7 @@ def with_updates(request: ResponsesRequest, entries: Iterable[Entry]) -> Respons
     return request
 
 
-def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossReport, hosted: Container[str] = ()) -> Object:
+def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossReport, hosted: Container[str]) -> Object:
     """Return the fields of the chat request that are neither messages nor tools. `hosted` are the kinds of hosted tools that
     can be run. Raises `ApiError` 400."""
     fields = _extras(request, policy, report)

@@ -36,7 +36,7 @@ ANY_TOOL = ToolChoice()
 class ToolChoiceReader:
     """Reads `tool_choice`, which refers to the declared tools."""
 
-    def __init__(self, catalog: Catalog, report: LossReport, *, separate_web_tools: bool = False) -> None:
+    def __init__(self, catalog: Catalog, report: LossReport, *, separate_web_tools: bool) -> None:
         """`separate_web_tools`: as in `Policy`."""
         self._catalog = catalog
         self._separate_web_tools = separate_web_tools

@@ -132,8 +132,8 @@ class ClientLimits:
         allowance: Allowance,
         clock: Clock,
         metrics: Metrics,
-        shared: SharedRow | None = None,
-        fleet: Fleet | None = None,
+        shared: SharedRow | None,
+        fleet: Fleet | None,
     ) -> None:
         """`key` is the name of the client's key, if it has one; `name` is used in errors; `clock` returns seconds, the same in
         all processes; `shared` is the row in which all workers count; `fleet` counts for all gateways."""

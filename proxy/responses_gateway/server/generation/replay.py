@@ -81,10 +81,10 @@ class Record:
     head: dict[str, Any]
     request: bytes
     end: dict[str, Any]
-    chat: dict[str, Any] | None = None
-    backend: dict[str, Any] | None = None
-    context: dict[str, Any] = field(default_factory=dict)
-    calls: list[RecordedCall] = field(default_factory=list)
+    chat: dict[str, Any] | None
+    backend: dict[str, Any] | None
+    context: dict[str, Any]
+    calls: list[RecordedCall]
 
 
 # ---- reading a record -------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Bodies:
         together: int,
         count_refusal: Callable[[], None],
         show_size: Callable[[float], None],
-        make_room: Callable[[], None] = lambda: None,
+        make_room: Callable[[], None],
     ) -> None:
         self.size = 0
         self.largest = largest

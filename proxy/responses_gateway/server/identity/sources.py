@@ -60,8 +60,8 @@ class TokenReader(Protocol):
 class Sources:
     """The sources; None for those that are off. `unavailable` is raised where the issuer of tokens cannot be asked."""
 
-    tokens: TokenReader | None = None
-    proxy: ProxyReader | None = None
+    tokens: TokenReader | None
+    proxy: ProxyReader | None
     unavailable: type[Exception] | tuple[()] = ()
 
 

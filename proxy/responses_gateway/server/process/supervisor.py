@@ -56,7 +56,7 @@ _CHECK_INTERVAL = 1.0
 Prepare = Callable[[], tuple[dict[str, Any], Settings]]
 
 
-def supervise(settings: Settings, prepare: Prepare, reload: Reload | None = None) -> int:
+def supervise(settings: Settings, prepare: Prepare, reload: Reload | None) -> int:
     """Serve with several workers until SIGINT or SIGTERM. `prepare` is called before workers start, at first and at each
     rolling restart. With `reload` SIGHUP puts settings in force that it reads. Returns the exit code: that of a
     worker that could not start, or 1 if workers keep dying."""

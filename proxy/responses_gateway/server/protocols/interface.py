@@ -34,8 +34,8 @@ class ReadingScope(msgspec.Struct, frozen=True):
 
     model: str
     policy: Policy
-    hosted: Collection[str] = ()
-    served_as: str = ""
+    hosted: Collection[str]
+    served_as: str
     context_window: int | None = None
     request_id: str | None = None
 

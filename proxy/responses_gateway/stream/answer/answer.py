@@ -41,7 +41,7 @@ class AnswerReading(msgspec.Struct, frozen=True, gc=False):
     """How an answer is read: `start`, as plain data, for who continues it; `marked`: before a break, a marker told reasoning
     from the answer; `by_markers`: such markers come in the text, where the parser that reads it finds them."""
 
-    start: object = None
+    start: object
     marked: bool = False
     by_markers: bool = True
 

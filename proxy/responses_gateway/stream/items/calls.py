@@ -45,7 +45,7 @@ class FunctionCallItem:
 
     __slots__ = ("_deltas", "_place", "_plain", "_writer")
 
-    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, extra: str = "") -> None:
+    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, extra: str) -> None:
         self._writer = writer
         self._deltas = 0
         self._plain = target.expects_ciphertext  # otherwise Codex takes the text of the argument for ciphertext
@@ -89,9 +89,7 @@ class CustomCallItem:
 
     __slots__ = ("_decoder", "_live", "_pieces", "_place", "_writer", "replacement")
 
-    def __init__(
-        self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, extra: str = "", *, live: bool = True
-    ) -> None:
+    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, extra: str, *, live: bool) -> None:
         self._writer = writer
         self._live = live
         self.replacement: str | None = None
@@ -267,10 +265,10 @@ class OpenCall:
     made: ToolCall  # as the model began it, and what the server wants back with it by now
     item: CallItem
     deferred: bool
-    asynchronous: bool = False
+    asynchronous: bool
+    held: bool
     cut: bool = False  # its markup stopped in the middle
     accepted: bool = False  # its input is not closed, but matches the grammar of the tool
-    held: bool = False
     arguments: Arguments = field(default_factory=Arguments)
     _rest: list[str] = field(default_factory=list)  # behind the end of the arguments
     followed: bool = False  # something is held that ends the call with its JSON
@@ -381,10 +379,10 @@ def new_item(
     item_id: str,
     call_id: str,
     target: ToolTarget,
-    extra: str = "",
+    extra: str,
     *,
-    live: bool = True,
-    held: bool = False,
+    live: bool,
+    held: bool,
 ) -> CallItem:
     """Return the item for a call of `target`; `extra` is what the server wants back with it, `live` is for a custom tool,
     `held` for a function, of which nothing is written before it is closed then."""

@@ -35,7 +35,7 @@ class CallToRun(NamedTuple):
     name: str
     target: ToolTarget
     arguments: str
-    extra: str = ""
+    extra: str
 
 
 class Verdict(NamedTuple):

@@ -23,7 +23,7 @@ class PartialCall:
     id: str
     before: PartialCall | None  # the one that had the same index
     rival: PartialCall | None  # the call without arguments whose arguments these may be
-    name: str = ""
+    name: str
     number: int = -1
     latest_id: str = ""  # the last one with which its name came, if that is another one
     start: PlaceholderReader = field(default_factory=PlaceholderReader)

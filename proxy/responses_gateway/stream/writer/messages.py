@@ -67,7 +67,7 @@ class MessagesWriter(EventWriter):
 
     __slots__ = ("_block_open", "_blocks", "_excerpts", "_kept", "_results", "_thinking", "calls", "refused")
 
-    def __init__(self, clock: Callable[[], float] = no_clock, *, thinking: Thinking = "shown") -> None:
+    def __init__(self, clock: Callable[[], float] = no_clock, *, thinking: Thinking) -> None:
         """Begin a message."""
         super().__init__(clock)
         self._thinking = thinking

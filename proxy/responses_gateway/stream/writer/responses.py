@@ -385,10 +385,10 @@ def new_response_stream(
     start: StreamStart,
     echo: Mapping[str, Any],
     *,
-    stream_id: str | None = None,
-    reasoning_event: str = "response.reasoning_text",
-    mirrors_reasoning: bool = False,
-    at_end: Sequence[AtEnd] = (),
+    stream_id: str | None,
+    reasoning_event: str,
+    mirrors_reasoning: bool,
+    at_end: Sequence[AtEnd],
 ) -> ResponseStream:
     """Return the stream of one response. `echo` has the fields that repeat the request; for others see `ResponsesWriter`."""
     writer = ResponsesWriter(stream_id, start.clock, reasoning_event=reasoning_event, mirrors_reasoning=mirrors_reasoning)
@@ -402,7 +402,7 @@ class ResponseStream(AnswerStream):
 
     __slots__ = ("_at_end", "_extension", "_first_state", "_state", "_terminal_number", "_writer", "object")
 
-    def __init__(self, response: ResponseObject, writer: ResponsesWriter, at_end: Sequence[AtEnd] = ()) -> None:
+    def __init__(self, response: ResponseObject, writer: ResponsesWriter, at_end: Sequence[AtEnd]) -> None:
         """The items of the response are those that are done in `writer`."""
         super().__init__(writer)
         self._at_end = at_end

@@ -39,7 +39,7 @@ class ToolContext(NamedTuple):
     tenant: str
     items: Sequence[Item]
     numbers: SourceNumbers
-    separate_web_tools: bool = False
+    separate_web_tools: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Toolbox:
     metrics: Metrics
     approvals: UsedApprovals
     openers: Mapping[str, Opener]
-    web: Web | None = None
+    web: Web | None
 
     @property
     def kinds(self) -> list[str]:
@@ -115,7 +115,7 @@ class UsedApprovals:
     """The approvals that were used. An approval runs its call once, however often a client sends it: SDKs repeat requests by
     themselves. They are in the store, which processes share; without one in the memory of this process."""
 
-    def __init__(self, table: HostedCallTable | None = None) -> None:
+    def __init__(self, table: HostedCallTable | None) -> None:
         self._table = table
         self._remembered: BoundedDict[bytes, str] = BoundedDict(_REMEMBERED)
 

@@ -69,7 +69,7 @@ class ResponseKeeper:
     owner: str
     prepared: PreparedRequest
     policy: Policy
-    chain: TokenChain | None = None  # of prompts that are to be ids
+    chain: TokenChain | None  # of prompts that are to be ids
     _prompts: list[AskedPrompt] = field(default_factory=list)  # by turn
     _parentage: Parentage | None = None  # of the first turn
     _sent: Mapping[str, Any] | None = None

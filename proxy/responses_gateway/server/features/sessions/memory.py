@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from responses_gateway.bounded_memory import TenantValues
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.request.who_asks import with_session
 from responses_gateway.server.features.sessions.agent_requests import (
     AgentRequest,
@@ -155,8 +156,7 @@ class SessionMemory:
     async def close(self) -> None:
         """Write what is left."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end_tasks(self._task)
             self.report()
             await self.write()
 

@@ -44,8 +44,8 @@ class OpenedTools:
     tools: HostedTools
     run: ToolRunner
     use_approvals: UseApprovals
-    listings: Sequence[ToolListing] = ()
-    losses: Sequence[HostedLoss] = ()
+    listings: Sequence[ToolListing]
+    losses: Sequence[HostedLoss]
 
     def reported_losses(self, *, strict: bool) -> list[Loss]:
         """Return the losses as the response reports them. `strict`: raise `ApiError` 400 for the first one."""

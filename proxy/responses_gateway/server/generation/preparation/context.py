@@ -278,7 +278,7 @@ def _is_reference(item: object) -> bool:
     return kind == "item_reference" or (kind is None and "role" not in item and "content" not in item)
 
 
-def new_record(response_id: str, context: Context, caller: Caller, memory: HistoryMemory | None = None) -> ResponseRecord:
+def new_record(response_id: str, context: Context, caller: Caller, memory: HistoryMemory | None) -> ResponseRecord:
     """Return what is known before the response begins; `started_record` and `final_record` add the rest."""
     # A history that is not in the store came over this connection.
     came_along = context.history and not context.place

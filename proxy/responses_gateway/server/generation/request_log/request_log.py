@@ -19,7 +19,6 @@ from responses_gateway.server.generation.request_log.recent_requests import Rece
 from responses_gateway.server.generation.request_log.reports import RequestReports
 from responses_gateway.server.generation.request_log.sampling import StreamSample
 from responses_gateway.server.protocols.interface import ClientProtocol
-from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.server.quotas.quota import Reservation
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
@@ -222,7 +221,7 @@ def new_facts(
     history: RecentRequests | None,
     reservation: Reservation | None,
     now: float,
-    protocol: ClientProtocol = RESPONSES,
+    protocol: ClientProtocol,
 ) -> RequestFacts:
     """Return what is known of a request with these headers that came `now`, in this protocol."""
     return RequestFacts(

@@ -89,7 +89,7 @@ class Continuation:
     parsers: ParserChoice
     on_failure: OnFailure
     within: float
-    checkpoint: str = ""
+    checkpoint: str
 
     async def open(self, translator: Translator, call: ChatCall, failed: str, cause: Cause, headers: HeadersFor) -> Continued:
         """Have another backend continue the answer of one that failed. Raise `CannotContinue`."""
