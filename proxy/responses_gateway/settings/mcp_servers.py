@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from responses_gateway.settings.section import Details, HttpUrl, TextList, each
+from responses_gateway.wire.mcp import LABEL
 
-# As in a request, whose tools name a server by its label.
-_LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -83,5 +82,5 @@ class McpServerDetails(Details):
 # By the labels of the servers.
 McpServersByLabel = Annotated[
     dict[str, McpServerDetails],
-    each(_LABEL.fullmatch, "a label must begin with a letter and have at most 64 letters, digits, dashes and underscores"),
+    each(LABEL.fullmatch, "a label must begin with a letter and have at most 64 letters, digits, dashes and underscores"),
 ]

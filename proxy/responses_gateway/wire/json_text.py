@@ -33,6 +33,8 @@ T = TypeVar("T")
 _any_object = msgspec.json.Decoder(dict[str, Any])
 
 encode = msgspec.json.Encoder().encode
+# Writes JSON as models do, with spaces. Made once, because `json.dumps` makes one for each call.
+spaced_json = json.JSONEncoder(ensure_ascii=False).encode
 # Returns a text as a JSON string.
 quote = encode_basestring
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+# How a request or a setting labels a server: it becomes a part of the names that the model sees.
+LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 class McpServer(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
@@ -27,12 +26,11 @@ from responses_gateway.request.tools.catalog import Catalog
 from responses_gateway.request.tools.hosted_tools import FIND_IN_PAGE, OPEN_PAGE, SEARCH
 from responses_gateway.wire.hosted import CitedSource, KeptResult
 from responses_gateway.wire.hosted_kinds import HOSTED, HOSTED_CALLS, MCP
-from responses_gateway.wire.json_text import json_object, read_object
+from responses_gateway.wire.json_text import json_object, read_object, spaced_json
 from responses_gateway.wire.tools import CUSTOM_INPUT
 
 T = TypeVar("T")
 
-_json = json.JSONEncoder(ensure_ascii=False).encode  # made once, because `json.dumps` makes one for each call
 NOT_RUN_YET = "The user approved this call. It was not run yet."  # the result of a call that was approved, until it is run
 
 
@@ -79,7 +77,7 @@ class CallItemReader:
         return self._client_call(item, path, "function", self._arguments(item, path))
 
     def _custom_tool_call(self, item: Object, path: str) -> InputCall:
-        arguments = _json({CUSTOM_INPUT: nullable_text(item, "input", path)})
+        arguments = spaced_json({CUSTOM_INPUT: nullable_text(item, "input", path)})
         return self._client_call(item, path, "custom", arguments)
 
     def _client_call(self, item: Object, path: str, kind: str, arguments: str) -> InputCall:
@@ -108,10 +106,12 @@ class CallItemReader:
 
     def _builtin_call(self, item: Object, path: str, kind: str, arguments: Object) -> InputCall:
         extra = optional_object(item, "extra_content", path)
-        return InputCall(_call_id(item, path), self._catalog.name_of_call(kind, kind, None), _json(arguments), extra=extra)
+        return InputCall(
+            _call_id(item, path), self._catalog.name_of_call(kind, kind, None), spaced_json(arguments), extra=extra
+        )
 
     def _computer_call(self, item: Object, path: str) -> InputCall:
-        return InputCall(_call_id(item, path), "computer", _json(_chosen(item, "action", "actions")))
+        return InputCall(_call_id(item, path), "computer", spaced_json(_chosen(item, "action", "actions")))
 
     def _mcp_call(self, item: Object, path: str) -> InputCall | None:
         made = self._approvals.made.get(str(item.get("approval_request_id")))
@@ -157,7 +157,7 @@ class CallItemReader:
             self._report.ignored("item", kind.item.type, kind.unread, path, matters=False)
             return None
         name = self._catalog.find(kind.name, told.function, None) or told.chat_name or told.function
-        arguments = _json(told.arguments) if kept is None else json_object(kept.arguments) or "{}"
+        arguments = spaced_json(told.arguments) if kept is None else json_object(kept.arguments) or "{}"
         output = Output((told.result or "") if kept is None else kept.text)
         extra = optional_object(item, "extra_content", path)
         return InputCall(filled_text(item, "id", path), name, arguments, output, extra=extra)
@@ -171,7 +171,7 @@ class CallItemReader:
 
     def _program(self, item: Object, path: str) -> InputCall:
         """Read code that the model wrote to be run by OpenAI's servers; the calls it made are items of their own."""
-        return InputCall(_call_id(item, path), "program", _json({"code": text(item, "code", path)}))
+        return InputCall(_call_id(item, path), "program", spaced_json({"code": text(item, "code", path)}))
 
     def _client_tool(self, item: Object, path: str, kind: str) -> tuple[str, bool]:
         """Return the chat name of the tool that is called, and whether the results of its calls may come later."""
@@ -189,7 +189,7 @@ class CallItemReader:
         `{}`; chat servers refuse anything but an object."""
         arguments = item.get("arguments")
         if isinstance(arguments, dict):
-            return _json(arguments)
+            return spaced_json(arguments)
         if arguments is not None and not isinstance(arguments, str):
             raise wrong_type(f"{path}.arguments", "a string")
         if not arguments:
@@ -291,7 +291,7 @@ def _code_interpreter(item: Object, path: str) -> ToldCall:
 
 
 def _file_search(item: Object, path: str) -> ToldCall:
-    texts = [_json(_chosen(result, "filename", "text")) for result in objects(item, "results", path)]
+    texts = [spaced_json(_chosen(result, "filename", "text")) for result in objects(item, "results", path)]
     return ToldCall("file_search", _chosen(item, "queries"), "\n".join(texts) if texts else None)
 
 
@@ -309,7 +309,7 @@ def _error_text(error: object) -> str:
 
 
 def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else _json(value)
+    return value if isinstance(value, str) else spaced_json(value)
 
 
 # The type of an action of `web_search_call` -> the tool.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,8 +20,6 @@ from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.search_results import carried_text
 
-# Made once, because `json.dumps` makes one for each call.
-_write_json = json.JSONEncoder(ensure_ascii=False).encode
 _NO_PDF = "[{} cannot be shown here: it is not fetched. Its text can be read with a program, if one is at hand.]"
 
 
@@ -216,8 +213,3 @@ def _readable(content: Any) -> str:
     ]
     inner = [_readable(content[name]) for name in ("source", "content") if isinstance(content.get(name), dict | list | str)]
     return "\n".join(filter(None, [*known, *inner]))
-
-
-def json_of(value: object) -> str:
-    """Return arguments as a model writes them."""
-    return _write_json(value)

@@ -18,7 +18,6 @@ from responses_gateway.request.messages.content import (
     appended,
     as_content,
     blocks,
-    json_of,
     server_result,
     text_of,
 )
@@ -26,6 +25,7 @@ from responses_gateway.request.messages.places import Place, Places
 from responses_gateway.request.messages.turns import ReadConversation
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.json_text import spaced_json
 from responses_gateway.wire.messages import details_in
 
 # Claude Code's bill, which differs from request to request, before everything else in the prompt.
@@ -288,7 +288,7 @@ class Conversation(msgspec.Struct):
         arguments = _input_of(fields)
         self._calls[call_id] = len(self.items)
         self._unanswered[call_id] = self._unanswered.get(call_id, 0) + 1
-        item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": json_of(arguments)}
+        item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": spaced_json(arguments)}
         extra = optional_object(fields, "extra_content", path) if "extra_content" in fields else None
         self._add(item if extra is None else {**item, "extra_content": extra}, path)
 

@@ -20,10 +20,8 @@ from responses_gateway.request.fields import (
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
 from responses_gateway.wire.hosts.mcp_servers import server_complaint
-from responses_gateway.wire.mcp import ALL_TOOLS, NO_TOOLS, ApprovalPolicy, McpServer, McpToolset, ToolFilter
+from responses_gateway.wire.mcp import ALL_TOOLS, LABEL, NO_TOOLS, ApprovalPolicy, McpServer, McpToolset, ToolFilter
 
-# It becomes a part of the names that the model sees.
-_LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _HEADER_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 # They belong to the connection or to the protocol. Another value would change where a message ends, or whose session it is.
@@ -75,7 +73,7 @@ def read_mcp_tools(tools: Iterable[tuple[str, Object]], access: McpAccess) -> li
 def read_mcp_tool(tool: Object, path: str, access: McpAccess) -> McpToolset:
     """Read one `mcp` tool. Raises `ApiError` 400."""
     label = filled_text(tool, "server_label", path)
-    if not _LABEL.fullmatch(label):
+    if not LABEL.fullmatch(label):
         rule = "It begins with a letter and has at most 64 letters, digits, dashes and underscores."
         raise invalid_request(f"Invalid 'server_label': {quote(label)}. {rule}", f"{path}.server_label", "invalid_value")
     for name in ("connector_id", "tunnel_id"):

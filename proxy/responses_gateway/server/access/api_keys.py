@@ -21,6 +21,7 @@ from pydantic import SecretStr
 
 from responses_gateway.request.rollouts.names import divided
 from responses_gateway.server.http.exchange import EXCHANGE, Exchange
+from responses_gateway.server.protocols.interface import Allows
 from responses_gateway.settings import ApiKey, Settings
 from responses_gateway.settings.keys import given_key
 from responses_gateway.wire.errors import ApiError, unknown_model
@@ -29,8 +30,6 @@ _H = TypeVar("_H", bound=Callable[..., object])
 _NEEDS = "access_needs"
 # Returns the settings in force.
 InForce = Callable[[], Settings]
-# Tells whether a client may use the model of a name.
-Allows = Callable[[str], bool]
 
 _MISSING = (
     "You didn't provide an API key. Send the key that you were given for this gateway in the header "

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
@@ -42,6 +41,7 @@ from responses_gateway.server.process.sockets import (
 )
 from responses_gateway.server.process.supervisor import Prepare
 from responses_gateway.server.process.worker_link import READY, WorkerLink
+from responses_gateway.server.resources.admin import OnChange
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.settings import Settings, SettingsError
 from responses_gateway.settings.reloading import Reloaded
@@ -61,8 +61,6 @@ _LAST_REQUESTS = 0.25
 _LAST_ACCEPTED = 1.0
 # Seconds between two checks whether anything is left to do.
 _POLL_INTERVAL = 0.02
-# Called after a change by an admin with the action, the name of the backend, and its fields.
-_OnChange = Callable[[str, str, dict[str, Any]], None]
 # Errors of settings that can be checked only by using them.
 _WRONG_SETTINGS = (TokenizerError, VllmMissing, TracingMissing, SettingsError, ValueError)
 
@@ -184,7 +182,7 @@ class _Server:
         self._sites: list[web.SockSite] = []  # for clients
 
     async def listen(
-        self, listeners: Listeners, table: Table | None = None, on_change: _OnChange | None = None, folder: Path | None = None
+        self, listeners: Listeners, table: Table | None = None, on_change: OnChange | None = None, folder: Path | None = None
     ) -> None:
         """Take connections. `table`, `on_change` and `folder` are as for `create_app`."""
         self._sites = await self._start(create_app(self._parts, table, on_change, folder), listeners.clients)

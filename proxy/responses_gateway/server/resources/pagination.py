@@ -14,7 +14,6 @@ from responses_gateway.wire.requests import INCLUDABLE
 
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
-ENCRYPTED_REASONING = "reasoning.encrypted_content"
 
 
 async def read_page(request: web.Request, table: HistoryTable, span: HistorySpan) -> ItemPage:

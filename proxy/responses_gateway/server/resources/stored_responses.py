@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from responses_gateway.request.parameters.parameters import ENCRYPTED_REASONING
 from responses_gateway.server.access.api_keys import tenant_of
 from responses_gateway.server.generation.background.response import end_lost
 from responses_gateway.server.generation.background.runner import SILENCE, Background
@@ -15,7 +16,7 @@ from responses_gateway.server.generation.preparation.encrypted_content import En
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prepare import reasoning_event
 from responses_gateway.server.http.exchange import json_answer
-from responses_gateway.server.resources.pagination import ENCRYPTED_REASONING, page_response, read_include, read_page
+from responses_gateway.server.resources.pagination import page_response, read_include, read_page
 from responses_gateway.server.resources.resume import Follower
 from responses_gateway.state import HistorySpan, Store, Stored
 from responses_gateway.stream.stored import replay

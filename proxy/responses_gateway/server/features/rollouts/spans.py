@@ -12,13 +12,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from responses_gateway.parsers import item_markers
+from responses_gateway.request.rollouts.token_prompt import ENDS
 from responses_gateway.stream.sampling import SampledCall, SampledTokens
 
 Kind: TypeAlias = Literal["reasoning", "message", "call"]
 _KINDS: Mapping[str, Kind] = {"reasoning": "reasoning", "message": "message"}
 # How the last token looks if the model has ended by itself. Not every server sends it, or its text.
 _END_TOKEN = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
-_ENDS = frozenset({"stop", "tool_calls", "function_call"})
 # A call without markers: there is nothing else in the answer.
 _BARE_CALL = re.compile(r"[\[{].*[\]}]", re.DOTALL)
 # A part of a character: its text comes with the last of its tokens, or not at all.
@@ -59,7 +59,7 @@ def item_spans(texts: Sequence[str], tokens: SampledTokens, items: Sequence[Mapp
     """Return the spans of the items of an answer, given the text of each token. None where they are not certain."""
     if tokens.ids is None or len(texts) != len(tokens.ids):
         return None
-    segments = list(_segments(texts, ended=tokens.finish_reason in _ENDS))
+    segments = list(_segments(texts, ended=tokens.finish_reason in ENDS))
     if len(segments) != len(items):
         return None
     spans: list[ItemSpan] = []
