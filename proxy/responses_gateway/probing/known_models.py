@@ -27,8 +27,8 @@ class KnownModel(msgspec.Struct, frozen=True):
     `field`: its reasoning came in a field of its own. `marked`: it opened its reasoning itself, in the text. `opens`: the
     prompt ends inside reasoning, where a request leaves it to the template; `opens_if_asked`: where a request turns thinking
     on. `calls_field`: a call came in a field of its own; `calls_written`: so many answers ended with a call in their text, two
-    at most. `forms`: what its template wants of messages, by name. `prompt_end`: how to see that in the
-    ids of a prompt; `thoughts`: how to see thoughts in those of an answer. `enforcement`: what becomes
+    at most. `forms`: what its template wants of messages, and its server of tools, by name. `prompt_end`: how to see that in
+    the ids of a prompt; `thoughts`: how to see thoughts in those of an answer. `enforcement`: what becomes
     of strict tools, by the label of the backend."""
 
     field: bool = False

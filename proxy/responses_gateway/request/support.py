@@ -10,6 +10,7 @@ from responses_gateway.request.input.template_forms import FORMED
 from responses_gateway.request.loss_report import Loss
 from responses_gateway.request.parameters.parameters import PARAMETERS
 from responses_gateway.request.tools.declarations import HOSTED_TOOLS, hosted_reason
+from responses_gateway.request.tools.plain_tools import SIMPLIFIED
 from responses_gateway.wire.hosted_kinds import HOSTED
 
 _ITEMS = (
@@ -38,6 +39,7 @@ _ITEMS = (
 
 _TOOLS = (
     Loss("tool", "function", "preserved", "with the empty `properties` and `items` that servers insist on"),
+    SIMPLIFIED,
     Loss("tool", "custom", "adapted", "offered as a function with one string argument"),
     Loss("tool", "custom_grammar", "preserved", "sent as a pattern, if possible and if the backend is known to enforce it"),
     Loss("tool", "custom_grammar", "adapted", "otherwise: explained to the model, and checked"),

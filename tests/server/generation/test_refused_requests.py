@@ -460,6 +460,71 @@ def test_a_model_that_needs_its_thoughts_gets_one_with_each_call(door: str, know
     run(test())
 
 
+@pytest.mark.parametrize("status", [400, 500])
+@pytest.mark.parametrize("door", PATHS)
+def test_tools_whose_schemas_a_server_refuses_are_sent_in_a_plain_form(door: str, status: int) -> None:
+    # Kimi wants no type beside `anyOf`, and llama.cpp (500) makes no grammar of a long text.
+    message = "tools.function.parameters is not a valid moonshot flavored json schema: type should be defined in anyOf items"
+    said = {"error": {"message": message, "type": "invalid_request_error"}}
+    schema = {"type": "object", "properties": {"a": {"anyOf": [{"type": "array", "items": {}}, {"type": "string"}]}}}
+    tools = {
+        "responses": {"type": "function", "name": "f", "parameters": schema},
+        "messages": {"name": "f", "input_schema": schema},
+    }
+
+    async def test() -> None:
+        rules = [
+            {"if": {"tools_say": '"anyOf":'}, "answer": {"status": status, "json": said}},
+            {
+                "if": {"has": "tools"},
+                "answer": {
+                    "events": [
+                        {
+                            "delta": {
+                                "tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"a":"x"}'}}]
+                            }
+                        },
+                        {"finish": "tool_calls"},
+                        "DONE",
+                    ]
+                },
+            },
+        ]
+        async with served_by(rules, repair_calls="safe") as (served, (server,)):
+            for _ in range(2):
+                outcome = await say(served, door, streamed=True, tools=[tools[door]])
+                turn = outcome.turn
+                arguments = json.loads(turn["output"][0]["arguments"]) if door == "responses" else turn["content"][0]["input"]
+                assert arguments == {"a": "x"}  # as the tool takes it: it is checked against the schema as it came
+                assert "tool:schema" in outcome.known["losses"]
+            assert len(server.requests) == 3
+            assert "anyOf" in server.requests[-1]["tools"][0]["function"]["parameters"]["properties"]["a"]["description"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+def test_a_model_that_cannot_be_forced_while_it_thinks_is_asked_without(thinks: bool) -> None:
+    message = "Thinking mode does not support this tool_choice"
+
+    async def test() -> None:
+        refused = [{"type": "function", "function": {"name": "f"}}, *(["required"] if thinks else [])]
+        answer = {"status": 400, "json": {"error": {"message": message}}}
+        rules = [{"if": {"value": {"tool_choice": choice}}, "answer": answer} for choice in refused]
+        async with served_by(rules) as (served, (server,)):
+            asked = {"tools": ["f", "g"], "tool_choice": {"type": "function", "name": "f"}}
+            outcome = await say(served, "responses", **asked)
+            assert outcome.known["status"] == "completed"
+            assert "parameter:tool_choice" in outcome.known["losses"]
+            sent = server.requests[-1]
+            assert sent["tool_choice"] == ("auto" if thinks else "required")
+            assert [tool["function"]["name"] for tool in sent["tools"]] == ["f"]
+            plain = await say(served, "responses", tools=["f", "g"])
+            assert "losses" not in plain.known
+
+    run(test())
+
+
 def test_several_backends_of_a_model_are_asked_alike() -> None:
     async def test() -> None:
         async with served_by([disorderly()], [disorderly()]) as (served, servers):

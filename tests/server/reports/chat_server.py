@@ -144,6 +144,8 @@ def _where(condition: Json, body: Json) -> int | None:
     if "call_content" in condition:
         contents = [message.get("content", "missing") for message in body["messages"] if message.get("tool_calls")]
         return next((at for at, content in enumerate(contents) if content in condition["call_content"]), None)
+    if "tools_say" in condition:
+        return 0 if condition["tools_say"] in json.dumps(body.get("tools")) else None
     if "thoughtless" in condition:
         said = [message.get("reasoning_content") for message in body["messages"] if message["role"] == "assistant"]
         return next((at for at, thought in enumerate(said) if not thought), None)

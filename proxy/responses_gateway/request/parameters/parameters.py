@@ -128,6 +128,7 @@ SPECIAL = (
     Parameter("instructions", "preserved", "leads the system message"),
     Parameter("tools", "preserved", "see the tools"),
     Parameter("tool_choice", "preserved", "sent, and enforced by the gateway; dropped if no tools are left"),
+    Parameter("tool_choice", "adapted", "offered alone, or not forced, if the backend refuses to force a call"),
     Parameter("tool_choice", "ignored", "if no such tool is left; a forced call that the backend did not make", matters=True),
     Parameter("parallel_tool_calls", "preserved", "sent, and enforced by the gateway; dropped if no tools are left"),
     Parameter("max_tool_calls", "adapted", "enforced by the gateway: further calls are not passed on"),

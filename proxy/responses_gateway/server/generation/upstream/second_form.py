@@ -11,6 +11,8 @@ from responses_gateway.backend.transport.optional_fields import REFUSALS
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.request import Loss
 from responses_gateway.request.input.template_forms import forms_to_try, in_forms, losses_of
+from responses_gateway.request.policy import PLAIN_TOOLS
+from responses_gateway.request.tools.plain_tools import losses_of_tools, other_tools
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.upstream.chat_call import ChatCall, StrictForm
 from responses_gateway.wire.errors import ApiError
@@ -56,8 +58,9 @@ async def with_strict_tools(pool: Pool, call: ChatCall, headers: HeadersFor) -> 
 async def in_another_form(
     pool: Pool, known: KnownModels, call: ChatCall, refused: ChatStream, headers: HeadersFor
 ) -> tuple[ChatStream, ChatCall]:
-    """Ask again with messages in the forms that the refusal may be about. Return the answer and its request, or the refusal as
-    it was: an answer of any other kind says nothing about what the client has sent. What is accepted is remembered."""
+    """Ask again with tools or messages in the forms that the refusal may be about. Return the answer and its request, or the
+    refusal as it was: an answer of any other kind says nothing about what the client has sent. What is accepted is remembered,
+    but for the choice of a tool, which may be refused only while the model thinks (DeepSeek, Qwen)."""
     forms: frozenset[str] = frozenset()
     continued = bool(call.body.get("continue_final_message"))
     other = call
@@ -65,15 +68,20 @@ async def in_another_form(
     former: bytes | None = None
     while chat.status in REFUSALS:
         refusal = await chat.early_refusal()
-        for forms in forms_to_try(refusal, forms, again=former in (None, refusal)):  # noqa: B020  (those of the last turn)
-            messages = in_forms(call.body["messages"], forms, continued=continued)
-            if messages != other.body["messages"]:
+        tools = other_tools(refusal, other.body)
+        body = {**other.body, **tools}
+        if body != other.body and "tool_choice" not in tools:
+            forms |= {PLAIN_TOOLS}
+        elif body == other.body:
+            for forms in forms_to_try(refusal, forms, again=former in (None, refusal)):  # noqa: B020  (those of the last turn)
+                body = {**other.body, "messages": in_forms(call.body["messages"], forms, continued=continued)}
+                if body != other.body:
+                    break
+            else:
                 break
-        else:
-            break
         former = refusal
         chat.close()
-        other = call.with_body({**call.body, "messages": messages})
+        other = call.with_body(body)
         try:
             chat = await pool.open_chat(other.data, headers, other.route, added=other.added)
         except ApiError:
@@ -90,5 +98,5 @@ def report_changes(log: RequestLog, call: ChatCall, sent: ChatCall, chat: ChatSt
     """Report what of a request was changed on its way to the backend; once, though a response may have several turns."""
     losses = [_LOSSES[path] for path in chat.left_out if path in _LOSSES and path in call.added]
     if sent is not call:
-        losses += losses_of(call.body["messages"], sent.body["messages"])
+        losses += losses_of(call.body["messages"], sent.body["messages"]) + losses_of_tools(call.body, sent.body)
     log.losses([loss for loss in dict.fromkeys(call.words(losses)) if loss not in log.facts.losses])

@@ -150,14 +150,15 @@ class Upstream:
         if self._counter is not None:
             self._counter.start(self.call)
         call = self.call
-        if call.strict is None:
-            chat = await self._pool.open_chat(call.data, self._headers_for, call.route, added=call.added)
+        sent = call.with_plain_tools() if call.plain_tools else call
+        if sent.strict is None:
+            chat = await self._pool.open_chat(sent.data, self._headers_for, sent.route, added=sent.added)
         else:
-            chat, call = await with_strict_tools(self._pool, call, self._headers_for)
-            self.call = call
+            chat, sent = await with_strict_tools(self._pool, sent, self._headers_for)
+        self.call = sent
         self._chat = chat
         if chat.status in REFUSALS:
-            chat, self.call = await in_another_form(self._pool, self._known, call, chat, self._headers_for)
+            chat, self.call = await in_another_form(self._pool, self._known, sent, chat, self._headers_for)
             self._chat = chat
         if chat.left_out or self.call is not call:
             report_changes(self._log, call, self.call, chat)
