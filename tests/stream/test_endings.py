@@ -148,6 +148,20 @@ def test_an_end_without_a_reason_is_a_failure(done: bool) -> None:
     assert played.said == [("reasoning", "hm"), ("text", "Hi", "incomplete")]
 
 
+@pytest.mark.parametrize("usage_too", [True, False])
+def test_the_marker_behind_a_whole_call_is_an_end(usage_too: bool) -> None:
+    # NVIDIA NIM sends no finish_reason with GLM's calls: each turn with a call was repeated, and failed again.
+    pieces = [think("hm"), call(0, "a", "weather", '{"city":'), arguments(0, '"Rome"}')]
+    counts = [usage(prompt_tokens=2, completion_tokens=3)] if usage_too else []
+    played = play(*pieces, *counts)
+    assert played.response["status"] == "completed"
+    assert played.said == [("reasoning", "hm"), ("call", "weather", '{"city":"Rome"}')]
+    assert play(*pieces, done=False).response["status"] == "failed"
+    assert play(*pieces[:2]).said[1:] == [("call", "weather", '{"city":', "incomplete")]
+    assert play(*pieces, text("Then")).response["status"] == "failed"
+    assert play(*pieces, call(1, "b", "clock", "")).response["status"] == "failed"
+
+
 def test_an_end_behind_the_reason_needs_no_marker() -> None:
     played = play(text("Hi"), finish(), done=False)
     assert (played.response["status"], played.said) == ("completed", [("text", "Hi")])

@@ -24,7 +24,7 @@ from responses_gateway.stream.reading.reader import Reader
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.stream.writer.interface import TextKind
 from responses_gateway.wire.chat import OPAQUE, Chunk, ForeignEvent, decode_chunk, text_of
-from responses_gateway.wire.deltas import Delta, Text, Usage
+from responses_gateway.wire.deltas import Delta, Finish, Text, Usage
 from responses_gateway.wire.errors import ApiError, in_client_terms, is_dead_engine, read_error_chunk
 from responses_gateway.wire.sse import SSEDecoder
 from responses_gateway.wire.usage import usage_in
@@ -185,6 +185,7 @@ class Answer:
     def _read(self, payload: bytes) -> None:
         if payload[:6] == b"[DONE]":
             self.last = True
+            _end_behind_call(self._lifecycle, waits=self._reader.waiting or self._markup is not None)
             return
         fast_path = self._fast_path
         fast_path.chunks += 1
@@ -375,6 +376,14 @@ def new_answer(
     ledger = TokenLedger(holds_text=options.holds_text) if options.continuable else None
     citations = CitationReader(lifecycle.sources) if options.hosted is not None else None
     return Answer(options, lifecycle, tokens, markup, ledger, citations, AnswerReading(start))
+
+
+def _end_behind_call(lifecycle: Lifecycle, *, waits: bool) -> None:
+    """Take the mark of the end as its reason where none was given, if the last item is a whole call, and nothing `waits`:
+    NVIDIA NIM gives none behind a call. If more was to come, the model makes up for it behind the result."""
+    call = lifecycle.call
+    if call is not None and call.complete and not waits and lifecycle.turn.finish_reason is None:
+        lifecycle.step(Finish("stop"))
 
 
 def _new_reader(options: StreamOptions, *, raw: bool) -> Reader:
