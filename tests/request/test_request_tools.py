@@ -111,6 +111,15 @@ def test_names_that_chat_does_not_take(name: str) -> None:
     assert set(result.tools.values()) == {ToolTarget("function", name), ToolTarget("function", name + "!")}
 
 
+@pytest.mark.parametrize("name", ["21st_magic_builder", "-x", "3" * 80])
+def test_a_name_that_servers_refuse_begins_otherwise(name: str) -> None:
+    # Google: "Must start with a letter or an underscore."; Kimi wants a letter.
+    [hashed] = chat_request(tools=[function(name)]).tools
+    assert hashed[0].isalpha()
+    assert len(hashed) <= 64
+    assert chat_request(tools=[function(name)]).tools == {hashed: ToolTarget("function", name)}
+
+
 def test_a_name_that_looks_like_a_hashed_one() -> None:
     [hashed] = chat_request(tools=[function("a b")]).tools
     result = chat_request(tools=[function("a b"), function(hashed)])

@@ -19,6 +19,8 @@ from responses_gateway.request.tools.schemas import SchemaReader
 from responses_gateway.wire.tools import Grammar, ToolTable, ToolTarget, any_tool_of
 
 MAX_LENGTH = 64
+# Google and Kimi refuse a request with a name that begins with a digit or a hyphen.
+_VALID = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 _INVALID = re.compile(r"[^a-zA-Z0-9_-]")
 _HASH_LENGTH = 8
 # Codex's word for "no namespace": its tools are offered under their bare names.
@@ -146,7 +148,7 @@ def _joined(target: ToolTarget) -> str:
 
 
 def _is_valid(name: str) -> bool:
-    return 0 < len(name) <= MAX_LENGTH and not _INVALID.search(name)
+    return _VALID.fullmatch(name) is not None
 
 
 def _rank(target: ToolTarget) -> tuple[bool, bool, str, str, str]:
@@ -157,7 +159,10 @@ def _rank(target: ToolTarget) -> tuple[bool, bool, str, str, str]:
 def _hashed(target: ToolTarget, attempt: int) -> str:
     identity = "\0".join((target.kind, target.namespace or "", target.name, str(attempt)))
     digest = hashlib.sha256(identity.encode()).hexdigest()[:_HASH_LENGTH]
-    return f"{_INVALID.sub('_', _joined(target))[: MAX_LENGTH - _HASH_LENGTH - 1]}_{digest}"
+    readable = _INVALID.sub("_", _joined(target))
+    if not _VALID.match(readable):
+        readable = f"t_{readable}"
+    return f"{readable[: MAX_LENGTH - _HASH_LENGTH - 1]}_{digest}"
 
 
 NO_TOOLS = Catalog(DeclaredTools({}, {}, set(), set()))
