@@ -128,7 +128,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(10_000, 10, 10)  # that of Python 3.11, 700, costs tests of the gateway 7 % more
+        gc.set_threshold(50_000, 10, 10)  # that of Python 3.11, 700, costs tests of the gateway 9 % more
         gc.enable()
         if tracing:
             tracing.pause()

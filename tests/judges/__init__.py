@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from responses_gateway.conformance.checker import check_stream, frames
 from responses_gateway.conformance.messages import check_message_stream
-from tests.judges.openapi import openapi_errors
+from tests.judges.openapi import openapi_errors, without_free_values
 from tests.judges.sdk import sdk_errors
 
 __all__ = ["judge_message", "judge_stream", "openapi_errors", "sdk_errors"]
@@ -24,10 +25,20 @@ def judge_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[str]:
         for broken in check_stream(data, unfinished_allowed=unfinished_allowed)
     ]
     for index, event in enumerate(events):
+        if _is_accepted(json.dumps(without_free_values(event))):
+            continue
         complaints += [(index, f"OpenAPI: {error}") for error in openapi_errors(event)]
         complaints += [(index, f"SDK: {error}") for error in sdk_errors(event)]
     complaints.sort(key=lambda complaint: complaint[0])
     return [f"event {index} {_type(events, index)}: {text}" for index, text in complaints]
+
+
+@lru_cache(maxsize=50_000)
+def _is_accepted(event: str) -> bool:
+    """Tell whether the document and the SDK accept an event (JSON) in which all texts and numbers are alike that are free in
+    the document. Of the tests' hundreds of thousands of events few differ in more. Where the SDK restricts such a text, it
+    accepts none that stands for all: then the event itself is judged."""
+    return not openapi_errors(json.loads(event)) and not sdk_errors(json.loads(event))
 
 
 def judge_message(data: bytes) -> list[str]:

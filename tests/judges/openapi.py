@@ -44,7 +44,7 @@ def openapi_errors(event: dict[str, Any]) -> list[str]:
     event = _within_document(event)
     kind = str(event.get("type", event.get("object")))
     validator = _validators().get(kind)
-    if validator is None or _is_valid(kind, json.dumps(_without_free_values(event))):
+    if validator is None or _is_valid(kind, json.dumps(without_free_values(event))):
         return []
     return [
         f"{'.'.join(map(str, error.absolute_path)) or 'event'}: {error.message[:200]}"
@@ -60,10 +60,10 @@ def _is_valid(kind: str, event: str) -> bool:
     return bool(_validators()[kind].is_valid(json.loads(event)))
 
 
-def _without_free_values(value: Any) -> Any:
+def without_free_values(value: Any) -> Any:
     """Return the value with the same text or number wherever the document allows any."""
     if isinstance(value, list):
-        return [_without_free_values(entry) for entry in value]
+        return [without_free_values(entry) for entry in value]
     if not isinstance(value, dict):
         return value
     texts, numbers = _free_fields()
@@ -75,7 +75,7 @@ def _without_free_values(value: Any) -> Any:
         elif type(entry) is int and name in numbers:
             changed[name] = 0
         else:
-            changed[name] = entry if name == "metadata" else _without_free_values(entry)
+            changed[name] = entry if name == "metadata" else without_free_values(entry)
     return changed
 
 

@@ -43,6 +43,18 @@ def test_the_laws_are_one_of_the_judges() -> None:
     assert complaint.startswith(f"event {find(events, 'output_text.done')} response.output_text.done: text_mismatch:")
 
 
+def test_a_text_that_the_sdk_alone_restricts_is_found_behind_one_that_it_allows() -> None:
+    def ended(reason: str) -> bytes:
+        events = Script().open().message("a", status="incomplete").end("incomplete")
+        events[-1]["response"]["incomplete_details"] = {"reason": reason}
+        return encode(events)
+
+    assert judge_stream(ended("max_output_tokens")) == []
+    (complaint,) = judge_stream(ended("max_output_words"))
+    assert "SDK: response.incomplete_details.reason: Input should be" in complaint
+    assert judge_stream(ended("content_filter")) == []
+
+
 def test_what_the_end_lacks_is_a_complaint_too() -> None:
     assert judge_stream(encode(good()[:-1], done=False))[-1].startswith(f"event {len(good()) - 1} (end): done_marker")
 
