@@ -15,6 +15,7 @@ from aiohttp import web
 from responses_gateway.backend.prompt_tokens import PromptTokens
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.short_answers import ask
+from responses_gateway.ended_tasks import all_results
 from responses_gateway.request.decisions import (
     ALTERNATIVES,
     FEWER_ALTERNATIVES,
@@ -137,12 +138,8 @@ class DecisionsResource:
             async with places:
                 return await self._answer(prompt, question, labels, spent)
 
-        tasks = [asyncio.create_task(ask_one(*each)) for each in zip(questions[1:], labels[1:], strict=True)]
-        try:
-            return [first, *await asyncio.gather(*tasks)]
-        finally:
-            for task in tasks:
-                task.cancel()
+        others = zip(questions[1:], labels[1:], strict=True)
+        return [first, *await all_results([asyncio.create_task(ask_one(*each)) for each in others])]
 
     async def _answer(self, prompt: _Prompt, question: Question, labels: Sequence[str], spent: list[ChatUsage]) -> Object:
         """Ask for the tokens of the labels, if their ids are known and the server tells those, else for its likeliest tokens.

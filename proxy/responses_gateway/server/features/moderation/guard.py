@@ -12,6 +12,7 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.short_answers import Completion, ask
 from responses_gateway.bounded_memory import BoundedDict
+from responses_gateway.ended_tasks import all_results
 from responses_gateway.settings import Settings
 from responses_gateway.settings.moderation import TEXT
 from responses_gateway.telemetry import logs
@@ -131,9 +132,11 @@ class Guard:
             async with places:
                 return await self._judge("input", [{"role": "user", "content": piece}], piece, headers)
 
-        judgement = await _together([asyncio.create_task(judge(piece)) for piece in pieces])
+        judgement = SAFE
+        for one in await all_results([asyncio.create_task(judge(piece)) for piece in pieces]):
+            judgement = judgement.also(one)
         if not judgement.flagged:
-            self._remember(unknown)
+            self._safe.update(dict.fromkeys(unknown))
         return judgement
 
     async def judge_answer(self, question: str, text: str, headers: Mapping[str, str]) -> Judgement:
@@ -148,9 +151,6 @@ class Guard:
         """Return the texts that are not known to be safe, and the questions that they take."""
         unknown = {digest: text for text in texts if (digest := _digest(text)) not in self._safe}
         return unknown, _pieces("\n\n".join(unknown.values()))
-
-    def _remember(self, digests: Mapping[bytes, str]) -> None:
-        self._safe.update(dict.fromkeys(digests))
 
     async def _judge(self, side: Side, messages: list[dict[str, str]], text: str, headers: Mapping[str, str]) -> Judgement:
         if self._prompt is not None:
@@ -184,18 +184,6 @@ class Guard:
         if judgement is None:
             raise GuardFailed("an answer that is neither safe nor unsafe")
         return judgement
-
-
-async def _together(tasks: list[asyncio.Task[Judgement]]) -> Judgement:
-    """Return the judgement of all; the first failure, or a caller that leaves, ends the others."""
-    try:
-        judgement = SAFE
-        for one in await asyncio.gather(*tasks):
-            judgement = judgement.also(one)
-        return judgement
-    finally:
-        while tasks:  # this frame may not keep them: they keep their errors, whose frames keep the texts
-            tasks.pop().cancel()
 
 
 def _pieces(text: str) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from responses_gateway.ended_tasks import all_results
 from responses_gateway.request import Loss
 from responses_gateway.request.safeguards import (
     PROMPT,
@@ -125,12 +126,7 @@ class _Questions:
 
         verdicts = {call.tool_use_id: known_verdict(call) or unavailable("error") for call in calls}
         open_calls = [call for call in calls[:MOST_CALLS] if known_verdict(call) is None]
-        tasks = [asyncio.create_task(judge(call)) for call in open_calls]
-        try:
-            found = await asyncio.gather(*tasks)
-        finally:
-            while tasks:  # this frame may not keep them: they keep their errors, whose frames keep the texts
-                tasks.pop().cancel()
+        found = await all_results([asyncio.create_task(judge(call)) for call in open_calls])
         return verdicts | {call.tool_use_id: verdict for call, verdict in zip(open_calls, found, strict=True)}
 
     async def _ask(self, question: str, tool: str, deadline: float) -> Verdict:
