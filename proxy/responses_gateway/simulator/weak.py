@@ -117,7 +117,9 @@ def weakened(good: Script, work: Work, model: WeakModel) -> Script:
     asked = request.question.partition("\n")[0]  # behind it clients say where and when they run
     place = f"{model.seed}\0{asked}\0{len(request.tool_results)}"
     fault = _fault(model.rates, place, work.attempts)
-    return good if fault is None else _FAULTS[fault](good, request, Random(f"{place}\0how"))
+    if fault is None or (fault not in _WITHOUT_CALL and not _calls(good)):
+        return good
+    return _FAULTS[fault](good, request, Random(f"{place}\0how"))
 
 
 def _is_reminder(message: dict[str, Any]) -> bool:
@@ -228,23 +230,18 @@ def _markup(call: CallTool) -> str:
 _Fault = Callable[[Script, ChatRequest, Random], Script]
 
 
-def _where_a_call_is_due(fault: _Fault) -> _Fault:
-    def happens(good: Script, request: ChatRequest, random: Random) -> Script:
-        return fault(good, request, random) if _calls(good) else good
-
-    return happens
-
-
+# Faults that do not need a good answer with a call.
+_WITHOUT_CALL = frozenset({"empty", "reasoning_only", "text_loop"})
 _FAULTS: Mapping[str, _Fault] = {
     "empty": _empty,
     "reasoning_only": _reasoning_only,
     "text_loop": _text_loop,
-    "announced": _where_a_call_is_due(_announced),
-    "finish_without_call": _where_a_call_is_due(_finish_without_call),
-    "call_in_thought": _where_a_call_is_due(_call_in_thought),
-    "malformed_call": _where_a_call_is_due(_malformed_call),
-    "cut": _where_a_call_is_due(_cut),
-    "wrong_name": _where_a_call_is_due(_wrong_name),
-    "stringified": _where_a_call_is_due(_stringified),
-    "repeated_call": _where_a_call_is_due(_repeated_call),
+    "announced": _announced,
+    "finish_without_call": _finish_without_call,
+    "call_in_thought": _call_in_thought,
+    "malformed_call": _malformed_call,
+    "cut": _cut,
+    "wrong_name": _wrong_name,
+    "stringified": _stringified,
+    "repeated_call": _repeated_call,
 }

@@ -6,12 +6,12 @@ import asyncio
 import json
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from responses_gateway.bounded_memory import TenantValues
 from responses_gateway.child_process import CannotStart, run_program, try_program
 from responses_gateway.extras import how_to_install, packages_with
 from responses_gateway.fair_queue import FairQueue
@@ -30,9 +30,11 @@ SHARE_AT_ONCE = 24
 # Processes that read pages at the same time, of HTML and of text: they take CPU time, and memory.
 _PROCESSES = 3
 SHARE_OF_PROCESSES = 2
-# Pages that are kept, how many characters they may have together, and for how many seconds.
+# Pages of a tenant that are kept, how many characters those of all may have together, with so many pages at most, and for how
+# many seconds.
 KEPT_PAGES = 256
 KEPT_CHARACTERS = 20_000_000
+_KEPT_OF_ALL = 10_000
 _KEPT_FOR = 300.0
 PAGE_PROCESS = Path(__file__).with_name("page_process.py")
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
@@ -57,8 +59,7 @@ class WebPages:
         self._html_processes = FairQueue(_PROCESSES, SHARE_OF_PROCESSES, timeout, _too_many)
         # Apart, since text never takes long.
         self._text_processes = FairQueue(_PROCESSES, SHARE_OF_PROCESSES, timeout, _too_many)
-        self._kept: OrderedDict[tuple[str, str], tuple[float, WebPage]] = OrderedDict()
-        self._size = 0
+        self._kept: TenantValues[tuple[float, WebPage]] = TenantValues(KEPT_PAGES, KEPT_CHARACTERS)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -66,14 +67,14 @@ class WebPages:
 
     async def open(self, url: str, tenant: str) -> WebPage:
         """Return a page, as it was up to five minutes ago. Raise `ToolFailure`."""
-        self._forget_old()
-        kept = self._kept.get((tenant, url))
-        if kept is not None:
+        kept = self._kept.get(tenant, url)
+        if kept is not None and kept[0] >= self._clock():
             return kept[1]
         async with self._places.take(tenant):
             fetched = await self._fetcher.fetch(url)
             page = await self._read(fetched, tenant)
-        self._keep((tenant, url), page)
+        size = max(page.size, KEPT_CHARACTERS // _KEPT_OF_ALL)
+        self._kept.put(tenant, url, (self._clock() + _KEPT_FOR, page), size)
         return page
 
     async def _read(self, fetched: Fetched, tenant: str) -> WebPage:
@@ -114,22 +115,6 @@ class WebPages:
             raise ToolFailure("The gateway has no room to read a page. Try again later.") from None
         links = tuple((clean_line(text), url) for text, url in answer["links"])
         return WebPage(fetched.url, clean_line(answer["title"]), lines_of(answer["text"]), links, fetched.cut or answer["cut"])
-
-    def _keep(self, key: tuple[str, str], page: WebPage) -> None:
-        replaced = self._kept.pop(key, None)
-        self._size += page.size - (replaced[1].size if replaced else 0)
-        self._kept[key] = (self._clock() + _KEPT_FOR, page)
-        while len(self._kept) > KEPT_PAGES or self._size > KEPT_CHARACTERS:
-            self._forget_oldest()
-
-    def _forget_old(self) -> None:
-        now = self._clock()
-        while self._kept and next(iter(self._kept.values()))[0] < now:
-            self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
-        _, (_, page) = self._kept.popitem(last=False)
-        self._size -= page.size
 
 
 def html_packages() -> str:
