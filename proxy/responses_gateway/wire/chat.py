@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -334,6 +334,12 @@ def text_of(value: Any) -> str:
     if isinstance(value, dict):
         return next((text for name in _TEXTS if (text := text_of(value.get(name)))), "")
     return ""
+
+
+def has_media(messages: Iterable[Mapping[str, Any]]) -> bool:
+    """Tell whether a message of a chat request has a part that is not text."""
+    lists = (message["content"] for message in messages if isinstance(message.get("content"), list))
+    return any(part.get("type") not in ("text", "refusal") for parts in lists for part in parts if isinstance(part, dict))
 
 
 def _convert_delta(delta: dict[str, Any]) -> None:

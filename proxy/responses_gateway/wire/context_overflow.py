@@ -217,12 +217,13 @@ def _is_of_something_else(sentence: str) -> bool:
 
 def _asks_for_too_much(text: str) -> bool:
     """Tell whether the output that was asked for would not fit by itself, and the prompt would: no shorter one helps."""
-    asked = _number(_ASKED, text)
-    window = _number(_WINDOW, text)
-    return bool(asked and window and asked >= window and (_number(_OF_PROMPT, text) or 0) < window)
+    asked = number_in(_ASKED, text)
+    window = number_in(_WINDOW, text)
+    return bool(asked and window and asked >= window and (number_in(_OF_PROMPT, text) or 0) < window)
 
 
-def _number(pattern: re.Pattern[str], text: str) -> int | None:
+def number_in(pattern: re.Pattern[str], text: str) -> int | None:
+    """Return the number that one of a pattern's groups finds in a text."""
     found = pattern.search(text)
     return next((int(group) for group in found.groups() if group is not None), None) if found is not None else None
 

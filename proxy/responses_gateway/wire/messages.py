@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from responses_gateway.wire.context_overflow import number_in
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import (
     MAX_FIELDS,
@@ -203,11 +204,11 @@ def error_body(error: ApiError, request_id: str | None) -> dict[str, Any]:
 def full_context(message: str) -> str:
     """Return the message of a server about a full context in the words that clients of this protocol act on: at some Claude
     Code compacts the conversation, at others it asks for fewer tokens."""
-    window = _number(_WINDOW, message)
-    prompt = _number(_PROMPT, message)
+    window = number_in(_WINDOW, message)
+    prompt = number_in(_PROMPT, message)
     if window is None or prompt is None:
         return f"prompt is too long: {message}"
-    asked = _number(_ASKED, message)
+    asked = number_in(_ASKED, message)
     if prompt < window and asked is not None:
         sum_of_both = f"{prompt} + {asked} > {window}"
         advice = "decrease input length or `max_tokens` and try again"
@@ -218,12 +219,7 @@ def full_context(message: str) -> str:
 def _is_sum(message: str) -> bool:
     """Tell whether a server says that the prompt fits, but not together with the output that was asked for. Clients of this
     protocol ask for less then, also where that alone would fill the context."""
-    window = _number(_WINDOW, message)
-    prompt = _number(_PROMPT, message)
-    asked = _number(_ASKED, message)
+    window = number_in(_WINDOW, message)
+    prompt = number_in(_PROMPT, message)
+    asked = number_in(_ASKED, message)
     return window is not None and prompt is not None and asked is not None and prompt < window < prompt + asked
-
-
-def _number(pattern: re.Pattern[str], message: str) -> int | None:
-    found = pattern.search(message)
-    return next((int(group) for group in found.groups() if group is not None), None) if found is not None else None

@@ -149,6 +149,11 @@ class ResponsesRequest(BaseModel):
         return self.generate is False or (options is not None and options.get("prewarm") is True)
 
 
+def user_message(text: str) -> dict[str, Any]:
+    """Return the item that an input means which is a text."""
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+
+
 def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
     """Decode and check a request body. Raises `ApiError` 400 naming the field (`param`), whatever the body contains. The result
     shares nothing with a mapping that was passed in."""

@@ -9,6 +9,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from responses_gateway.wire.chat import has_media
+
 # Why a prompt is sent as messages all the same.
 Misfit: TypeAlias = Literal[
     "history_differs", "no_token_ids", "answer_cut", "media", "not_rendered", "ends_differ", "ids_ignored", "parameter",
@@ -43,7 +45,7 @@ def misfit_of(body: Mapping[str, Any], earlier: Earlier) -> Misfit | None:
         return "no_token_ids"
     if earlier.finish_reason not in ENDS:
         return "answer_cut"
-    if any(_has_media(message.get("content")) for message in body["messages"]):
+    if has_media(body["messages"]):
         return "media"
     if body.get("echo") or body.get("kv_transfer_params") or body.get("continue_final_message"):
         return "parameter"
@@ -66,7 +68,3 @@ def extended(before: array[int], rendered: Sequence[int]) -> Extension | None:
         return None
     known = before.tolist()
     return Extension([*known, *new], list(rendered[: place + 1]) == known, end, ends)
-
-
-def _has_media(content: Any) -> bool:
-    return isinstance(content, list) and any(part.get("type") != "text" for part in content if isinstance(part, dict))

@@ -266,6 +266,12 @@ def read_limit(request: web.Request, default: int, most: int) -> int:
     return int(limit)
 
 
+def abort(request: web.Request) -> None:
+    """Close the connection of a client, without an end of its answer."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
 def json_answer(value: Any, status: int = 200) -> web.Response:
     """Return plain data, or what `msgspec` can write, as an answer."""
     return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")

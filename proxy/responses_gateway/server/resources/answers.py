@@ -27,7 +27,7 @@ from responses_gateway.server.generation.request_log.metrics import RELEASE
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
 from responses_gateway.server.http.event_stream import EventStream
-from responses_gateway.server.http.exchange import EXCHANGE, Exchange, in_thread, read_json_body
+from responses_gateway.server.http.exchange import EXCHANGE, Exchange, abort, in_thread, read_json_body
 from responses_gateway.server.protocols.interface import BodyReader, ClientProtocol, Reading, ReadingScope
 from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.server.resources.resume import Follower
@@ -237,12 +237,6 @@ def _observe_release(request: web.Request, responses: Responses) -> None:
     if left_at is not None:
         metrics = responses.metrics
         metrics.observe(RELEASE, asyncio.get_running_loop().time() - left_at)
-
-
-def abort(request: web.Request) -> None:
-    """Close the connection of a client that does not take its answer."""
-    if request.transport is not None:
-        request.transport.abort()
 
 
 def loss_header(losses: Sequence[Loss]) -> dict[str, str]:

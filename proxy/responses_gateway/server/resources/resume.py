@@ -11,6 +11,7 @@ from aiohttp import web
 from responses_gateway.server.generation.background.response import BackgroundResponse
 from responses_gateway.server.generation.preparation.prepare import reasoning_event
 from responses_gateway.server.http.event_stream import EventStream
+from responses_gateway.server.http.exchange import abort
 from responses_gateway.settings import Settings
 from responses_gateway.state import EventRow, Store, StoreUnavailable
 from responses_gateway.stream.stored import replay
@@ -89,7 +90,7 @@ class Follower:
                 response.followers.add(self)
             while not self._ended:
                 if response is not None and response.handed_over and response.finished:
-                    _abort(self._request)  # so that the client asks another gateway for the rest
+                    abort(self._request)  # so that the client asks another gateway for the rest
                     return self._stream.response
                 await self._step()
             if not self._deleted:  # a response that was deleted has no end
@@ -182,11 +183,6 @@ class Follower:
 
 def _on_slow() -> None:
     """Do nothing: what a slow client misses is read again."""
-
-
-def _abort(request: web.Request) -> None:
-    if request.transport is not None:
-        request.transport.abort()
 
 
 def _is_terminal(row: EventRow) -> bool:

@@ -12,10 +12,10 @@ from responses_gateway.server.generation.responses import Creation
 from responses_gateway.server.http.event_stream import WebSocketSender
 from responses_gateway.server.http.exchange import Bodies, Body
 from responses_gateway.server.resources.socket_messages import Message, event_of
-from responses_gateway.server.steering.given_input import message_of, required_input
+from responses_gateway.server.steering.given_input import required_input
 from responses_gateway.server.steering.steering import Accepted, Failed, Notice, Steer, Steering
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.requests import ResponsesRequest
+from responses_gateway.wire.requests import ResponsesRequest, user_message
 
 _REASON = "steered"
 
@@ -81,7 +81,7 @@ class SocketSteering:
             return request
         given = request.input or []
         if isinstance(given, str):
-            given = [message_of(given)]
+            given = [user_message(given)]
         return request.model_copy(update={"input": [*items, *given]})
 
     def successor(self) -> ResponsesRequest | None:

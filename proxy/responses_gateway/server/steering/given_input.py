@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.requests import user_message
 
 Item = dict[str, Any]
 _MESSAGE_FIELDS = frozenset({"type", "previous_response_id", "input"})
@@ -39,7 +40,7 @@ def read_input(message: Mapping[str, Any]) -> list[Item]:
             raise invalid_request(f"Unknown parameter: '{name[:100]}'.", name[:100], "unknown_parameter")
     given = message.get("input")
     if isinstance(given, str) and given:
-        return [message_of(given)]
+        return [user_message(given)]
     if not isinstance(given, list) or not given:
         raise _invalid("input", "a text or a list of user messages is expected, which is not empty")
     if has_too_many(given):
@@ -55,11 +56,6 @@ def has_too_many(given: object) -> bool:
         return True
     contents = (item.get("content", item.get("output")) for item in given if isinstance(item, dict))
     return len(given) + sum(len(content) for content in contents if isinstance(content, list)) > _MOST
-
-
-def message_of(text: str) -> Item:
-    """Return the item that an input means which is a text."""
-    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
 def _item(item: object, path: str) -> Item:

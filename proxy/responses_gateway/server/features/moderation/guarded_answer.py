@@ -129,10 +129,7 @@ class GuardedAnswer:
         """Pass on what may pass, and have judged what is due."""
         held = self._held
         assert held is not None
-        passed = held.take()
-        if passed and self._pass_on is not None:
-            self._pass_on(passed)
-        self._limit(held)
+        self._pass_judged(held)
         if self._judging is not None:
             return
         if held.due(now=now) is not None:
@@ -140,8 +137,11 @@ class GuardedAnswer:
         else:
             self._wait_for_sentence(held)
 
-    def _limit(self, held: HeldAnswer) -> None:
-        """Read no more while too much is held."""
+    def _pass_judged(self, held: HeldAnswer) -> None:
+        """Pass on what may pass, and read no more while too much is held."""
+        passed = held.take()
+        if passed and self._pass_on is not None:
+            self._pass_on(passed)
         crowded = held.size > 2 * MOST_HELD
         if crowded != self._crowded and self._source is not None:
             self._crowded = crowded
@@ -176,10 +176,7 @@ class GuardedAnswer:
             if held.ended:
                 await self._moderation.input_judged()
             held.judged(length)
-            passed = held.take()
-            if passed and self._pass_on is not None:
-                self._pass_on(passed)
-            self._limit(held)
+            self._pass_judged(held)
         self._judging = None
         self._wait_for_sentence(held)
 

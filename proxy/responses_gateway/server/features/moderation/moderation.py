@@ -16,6 +16,7 @@ from responses_gateway.server.features.moderation.guard import (
     Judgement,
     failure,
 )
+from responses_gateway.wire.chat import has_media
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, invalid_request, server_error
 
@@ -41,7 +42,7 @@ class Moderation:
         self._input = SAFE
         self._output = SAFE
         self._judging_input: asyncio.Task[None] | None = None
-        if modes.input == "block" and _has_media(chat["messages"]):
+        if modes.input == "block" and has_media(chat["messages"]):
             message = "The guard model of this gateway reads text alone: images, sound and files cannot be judged."
             raise invalid_request(message, "moderation.policy.input.mode", "unsupported_value")
 
@@ -135,12 +136,6 @@ def _texts(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
         for call in message.get("tool_calls") or ():
             yield f"{call['function']['name']} {call['function']['arguments']}"
-
-
-def _has_media(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether a message has a part that is not text."""
-    lists = (message["content"] for message in messages if isinstance(message.get("content"), list))
-    return any(part.get("type") not in ("text", "refusal") for parts in lists for part in parts)
 
 
 def _last_question(messages: Sequence[Mapping[str, Any]]) -> str:

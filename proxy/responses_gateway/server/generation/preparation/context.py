@@ -27,7 +27,7 @@ from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.logs import LoggedExchange
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
-from responses_gateway.wire.requests import ResponsesRequest
+from responses_gateway.wire.requests import ResponsesRequest, user_message
 
 Item = dict[str, Any]
 
@@ -247,7 +247,7 @@ def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> l
     if request_input is None:
         return []
     if isinstance(request_input, str):
-        return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": request_input}]}]
+        return [user_message(request_input)]
     objects = [item for item in request_input if isinstance(item, dict)]  # others are refused by the translation
     named = _with_ids(objects)
     if not any(map(_is_reference, named)):

@@ -22,6 +22,7 @@ from responses_gateway.request.input.call_matching import open_items
 from responses_gateway.request.input.items import reasoning_text
 from responses_gateway.stream.items.text_items import sealed_members
 from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.requests import user_message
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -159,7 +160,7 @@ class Encryption:
             raise invalid_request(f"Invalid type for '{param}': a string is expected.", param, "invalid_type")
         if kind in _COMPACTIONS:
             decryption = self.decrypt("compaction", tenant, content, param)
-            return item if decryption is None else _message(_COMPACTED + decryption[1])
+            return item if decryption is None else user_message(_COMPACTED + decryption[1])
         decryption = self.decrypt("reasoning", tenant, content, param)  # verified even where the text is given too
         if decryption is None or decryption[0] != model:
             return item
@@ -179,10 +180,6 @@ def is_instruction(item: Any) -> bool:
 
 def _bound_to(kind: Kind, tenant: str) -> bytes:
     return f"{kind}\0{tenant}".encode()
-
-
-def _message(text: str) -> Item:
-    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
 def _changed_since(param: str) -> ApiError:

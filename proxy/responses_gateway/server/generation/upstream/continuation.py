@@ -31,6 +31,7 @@ from responses_gateway.stream.lifecycle.needs import BrokenOff
 from responses_gateway.stream.reading.leading_thought import MarkupOf
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.chat import has_media
 from responses_gateway.wire.errors import ApiError
 
 # Why an answer broke off; `restart`: its gateway has stopped.
@@ -276,7 +277,7 @@ def why_not_continuable(body: Mapping[str, Any]) -> Obstacle | None:
         return "strict_tool"
     if body.get("logprobs"):
         return "logprobs"
-    if any(_has_media(message.get("content")) for message in body["messages"]):
+    if has_media(body["messages"]):
         return "media"
     if any(name not in _KNOWN and value is not None for name, value in body.items()):
         return "parameter"
@@ -339,7 +340,3 @@ def _tokens_left(body: Mapping[str, Any], prompt: int, generated: int, context: 
     if min(limits) < 1:
         raise CannotContinue("no_room")
     return min(limits)
-
-
-def _has_media(content: Any) -> bool:
-    return isinstance(content, list) and any(part.get("type") != "text" for part in content if isinstance(part, dict))
