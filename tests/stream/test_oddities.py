@@ -111,6 +111,19 @@ def test_a_stream_whose_content_type_does_not_say_so(before: bytes) -> None:
     assert completion(before + text("Hi")).error[1] == "The backend closed the stream before the model finished."
 
 
+def test_calls_of_another_choice_belong_to_the_answer() -> None:
+    # LiteLLM with Bedrock until January 2026: each block in a choice of its own, and the reason in choice 0 again.
+    first = [tool(0, "a", "weather", ""), {"index": 0, "function": {"arguments": '{"city":"Rome"}'}}]
+    second = [tool(1, "b", "clock", ""), {"index": 1, "function": {"arguments": "{}"}}]
+    calls = [(1, first[0]), (1, first[1]), (2, second[0]), (2, second[1])]
+    chunks = [event({"choices": [{"index": index, "delta": {"tool_calls": [entry]}}]}) for index, entry in calls]
+    played = play(text("Look."), *chunks, finish("tool_calls"))
+    assert played.said == [("text", "Look."), ("call", "weather", '{"city":"Rome"}'), ("call", "clock", "{}")]
+    assert played.response["status"] == "completed"
+    words = [event({"choices": [{"index": 1, "delta": {"content": word}}]}) for word in ("It ", "is ", "sunny.")]
+    assert play(think("hm"), *words, *chunks[2:], finish()).said[:2] == [("reasoning", "hm"), ("text", "It is sunny.")]
+
+
 def test_chunks_of_another_choice_are_passed_over() -> None:
     other = [event({"choices": [{"index": 1, "delta": {"content": piece}}]}) for piece in "xyz"]
     ending = event({"choices": [{"index": 1, "delta": {}, "finish_reason": "length"}]})

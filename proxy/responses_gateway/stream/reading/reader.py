@@ -59,6 +59,7 @@ class Reader:
         self._logprobs = logprobs
         self._refusal_as_text = refusal_as_text
         self._choice: int | None = None  # the index of the one that is read
+        self._text_choice: int | None = None  # that of another one which has its text
         self._reasoning_came = False
         self._text_came = False  # or a refusal
         self._thought_again = False  # behind a text
@@ -142,12 +143,21 @@ class Reader:
             self._calls.end(out, broken=not self._finished)
 
     def _choice_to_read(self, choices: Sequence[Choice]) -> Choice | None:
-        """Return the choice that the response is made of: the one that came first. Others were not asked for."""
+        """Return the choice that the response is made of: the one that came first. Others were not asked for, so that calls in
+        another one are its own, and the text if it has none: LiteLLM has counted the blocks of Bedrock as choices."""
         if self._choice is None:
             self._choice = choices[0].index
         for choice in choices:
             if choice.index == self._choice:
                 return choice
+        for choice in choices:
+            delta = choice.delta or chat.Delta()
+            if delta.content and not self._text_came:
+                self._text_choice = choice.index
+            content = delta.content if choice.index == self._text_choice else None
+            delta = chat.Delta(content=content, tool_calls=delta.tool_calls, function_call=delta.function_call)
+            if chat.brings_more(delta):
+                return Choice(delta=delta)
         return None
 
     def _beside_message(self, message: chat.Delta, delta: chat.Delta | None) -> chat.Delta | None:
