@@ -49,6 +49,8 @@ CHAT: Messages = [
         ("The first turn is not a user turn", "alternating"),
         ("Expected assistant after tool result", "alternating"),
         ("'system' is not one of ['user', 'assistant']", "alternating"),
+        ("The messages parameter is illegal. Please check the documentation.", "alternating"),  # z.ai: no user, say
+        ("messages 参数非法。请检查文档。", "alternating"),
         ("Tool call IDs should be alphanumeric strings with length 9!", "short_ids"),
         ("Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.", "short_ids"),
         ("messages: text content blocks must be non-empty", "contents"),

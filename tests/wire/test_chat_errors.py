@@ -102,6 +102,8 @@ def test_the_numbers_of_minimax(number: Any, expected: tuple[int, str]) -> None:
         ({"type": "rate_limit_error", "code": "insufficient_quota"}, (429, "insufficient_quota")),
         ({"code": 1302}, (429, "rate_limit_exceeded")),
         ({"code": "1113"}, (429, "insufficient_quota")),
+        ({"code": "Arrearage"}, (429, "insufficient_quota")),
+        ({"code": "AccountOverdueError", "type": "Forbidden"}, (429, "insufficient_quota")),
         ({"code": 1002}, (502, "server_error")),  # means something else at each server
         ({"type": "server_error", "code": 529}, (503, "server_error")),
     ],
@@ -262,6 +264,29 @@ def test_the_time_to_wait_is_passed_on() -> None:
     assert read_error(429, b"{}", 7.5).retry_after == 7.5
     assert read_error(503, b"{}", 2.0).retry_after == 2.0
     assert read_error(400, b"{}", 2.0).retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("message", "seconds"),
+    [
+        ("You exceeded your current quota. Please retry in 33.129s.", 33.129),  # Google, without a header
+        ("Rate limit reached, please try again after 1 seconds", 1),
+        ("Please try again in 20s. Visit your account", 20),
+        ("Please try again in 350ms", None),
+        ("Please try again in 1m26.4s", None),
+        ("Try again later", None),
+    ],
+)
+def test_the_time_to_wait_may_stand_in_the_message(message: str, seconds: float | None) -> None:
+    body = json.dumps({"error": {"message": message, "code": 429}}).encode()
+    assert read_error(429, body).retry_after == seconds
+    assert read_error(429, body, 7.5).retry_after == 7.5
+    assert read_error(400, body).retry_after is None
+
+
+def test_no_capacity_is_no_fault_of_the_request() -> None:
+    # Groq's flex tier.
+    assert read_error(498, b'{"error":{"message":"Flex tier capacity exceeded"}}').status == 503
 
 
 def test_a_long_message_is_cut() -> None:

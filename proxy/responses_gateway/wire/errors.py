@@ -18,6 +18,7 @@ _OVERLOADED = 529
 # The statuses that codes and types mean, in small letters.
 _STATUSES: dict[str, int] = {
     **dict.fromkeys(("insufficient_quota", "exceeded_current_quota_error", "insufficient_balance", "quota_exceeded"), _QUOTA),
+    **dict.fromkeys(("arrearage", "allocationquota.freetieronly", "accountoverdueerror"), _QUOTA),  # DashScope, Volcengine
     **dict.fromkeys(("rate_limit_exceeded", "rate_limit_error", "rate_limit_reached_error", "too_many_requests"), 429),
     **dict.fromkeys(("overloaded_error", "engine_overloaded_error", "server_overloaded", "overloaded"), _OVERLOADED),
     **dict.fromkeys(("authentication_error", "invalid_api_key", "unauthorized"), 401),
@@ -31,7 +32,8 @@ _NUMBERS: dict[str, dict[int, int]] = {
     },
     "code": {1113: _QUOTA, 1302: 429, 1303: 429, 1305: 429},
 }  # fmt: skip
-_TIMES = {408: 504, 499: 504}  # a server, or a proxy in front of it, gave up: the request is not wrong
+# A server, or a proxy in front of it, gave up, or has no capacity left (Groq): the request is not wrong.
+_TIMES = {408: 504, 498: 503, 499: 504}
 # Statuses of something else, whatever is said with them: keys, payment, places, time, and limits of time.
 _OTHER_STATUSES = frozenset({401, 402, 403, 404, 405, 408, 429, 504, _OVERLOADED})
 
@@ -54,6 +56,9 @@ _NO_ENDPOINT = re.compile(
 _TOO_LARGE = 413
 # The status of a method that a path does not have: a chat endpoint has POST.
 _OTHER_METHOD = 405
+
+# What is told of the time to wait, where no header tells it: "Please retry in 33.1s." (Google), "try again after 5 seconds".
+_WAIT = re.compile(r"\b(?:retry|try again) (?:in|after) (\d{1,4}(?:\.\d{1,9})?) ?s(?:ec|econds?)?\b", re.IGNORECASE)
 
 # What vLLM writes when its engine has died.
 _DEAD_ENGINE = re.compile(r"EngineCore encountered an issue|EngineDead")
@@ -213,6 +218,8 @@ def _classify(status: int, reason: Reason, retry_after: float | None) -> ApiErro
     meant = _meant_status(status, reason.kinds)
     if meant in {_QUOTA, 429}:
         name = "insufficient_quota" if meant == _QUOTA else "rate_limit_exceeded"
+        told = _WAIT.search(message) if retry_after is None else None
+        retry_after = float(told[1]) if told else retry_after
         return ApiError(429, message, type="rate_limit_error", code=name, retry_after=retry_after, quoted=has_message)
     if meant in {401, 403}:
         name = "invalid_api_key" if meant == 401 else "permission_denied"

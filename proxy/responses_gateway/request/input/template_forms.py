@@ -239,7 +239,7 @@ _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = 
     ALTERNATING: (
         r"\broles?\b|alternat|consecutive|jinja|chat[ _]template|\bmust (?:start|begin|be followed)|(?:first|last) message|"
         r"(?:system|user|assistant|tool) message|\buser query|\bturns?\b|\bspeaker|after (?:a )?tool |"
-        r"[\"'](?:system|tool|user|assistant)[\"']",
+        r"[\"'](?:system|tool|user|assistant)[\"']|\bmessages (?:parameter is illegal|参数非法)",
         alternating,
     ),
     "contents": (
