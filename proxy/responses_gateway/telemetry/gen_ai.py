@@ -7,15 +7,14 @@ interval follow the standard `OTEL_*` variables."""
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Thread
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from responses_gateway.telemetry.tracing import ends_in_time
 from responses_gateway.wire.deltas import Usage
 
 _SECONDS = tuple(0.01 * 2**power for power in range(14))
@@ -34,8 +33,6 @@ _COUNTED = {
 # Paths of a collector.
 _TRACES = "/v1/traces"
 _METRICS = "/v1/metrics"
-# Seconds that the last numbers may take to be sent.
-_LAST = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +176,4 @@ class OtlpMetrics:
 
     async def close(self) -> None:
         """Send what is left, within two seconds."""
-        last = Thread(target=self._provider.shutdown, daemon=True)
-        last.start()
-        await asyncio.to_thread(last.join, _LAST)
+        await ends_in_time(self._provider.shutdown)

@@ -35,8 +35,8 @@ _TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0
 # What the specification asks every hop to forward, in characters. No more is accepted.
 _STATE_LIMIT = 512
 _PRINTABLE = re.compile(r"[\x20-\x7e]*")
-# Seconds that the last spans may take to be sent: a collector that hangs must not delay a restart.
-_LAST_SPANS = 2.0
+# Seconds that the last spans and numbers may take to be sent: a collector that hangs must not delay a restart.
+_LAST = 2.0
 # Seconds between two warnings about the collector.
 _WARNING_INTERVAL = 60.0
 
@@ -75,6 +75,14 @@ def _values(headers: Mapping[str, str], name: str) -> Iterable[str]:
     """Return all values of a header: a list may be spread over several lines."""
     getall = getattr(headers, "getall", None)
     return getall(name, ()) if getall is not None else [headers.get(name, "")]
+
+
+async def ends_in_time(shut_down: Callable[[], object]) -> bool:
+    """Have what is left sent to the collector. Return False if that takes too long."""
+    last = Thread(target=shut_down, daemon=True)
+    last.start()
+    await asyncio.to_thread(last.join, _LAST)
+    return not last.is_alive()
 
 
 class TracingMissing(Exception):
@@ -125,10 +133,7 @@ class Tracing:
 
     async def close(self) -> None:
         """Send the remaining spans, within two seconds."""
-        last = Thread(target=self._provider.shutdown, daemon=True)
-        last.start()
-        await asyncio.to_thread(last.join, _LAST_SPANS)
-        if last.is_alive():
+        if not await ends_in_time(self._provider.shutdown):
             self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
