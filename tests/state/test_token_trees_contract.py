@@ -84,6 +84,35 @@ def test_a_tree_belongs_to_its_tenant(opening: Opening) -> None:
     asyncio.run(test())
 
 
+def test_of_two_gateways_that_keep_a_response_the_one_that_ends_it_counts(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = {"a"}
+    monkeypatch.setattr(token_trees, "is_active", lambda _sql, response: response in running)
+
+    async def test() -> None:
+        async with opening() as (_, database, clock):
+            table = TokenTreeTable(database, 100.0, clock)
+            await table.begin("t", "r")
+
+            async def kept() -> list[tuple[str, list[int]]]:
+                tree = await table.tree("t", "r")
+                assert tree is not None
+                page = await table.page(tree, None, 10)
+                assert page is not None
+                return [(call.id, (call.tokens.sampled or array("q")).tolist()) for call in page.calls]
+
+            await table.add("t", "r", [call("a.1", [1], [2]), call("a", [1, 2, 3], [4])], NOTHING)
+            await table.add("t", "r", [call("a.1", [1], [2]), call("a", [1, 2, 3], [5])], NOTHING)
+            assert await kept() == [("a.1", [2]), ("a", [5])]
+            running.clear()
+            await table.add("t", "r", [call("b", [1, 2, 3, 5, 6], [7])], Parentage("a", []))
+            await table.add("t", "r", [call("a", [1, 2, 3], [6])], NOTHING)
+            assert await kept() == [("a.1", [2]), ("a", [5]), ("b", [7])]
+
+    asyncio.run(test())
+
+
 def test_trees_expire_and_are_bounded(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_trees, "MOST_TREES", 3)
     monkeypatch.setattr(token_trees, "MOST_CALLS", 1)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.state.interfaces import Database, Sql, add_row, transaction
+from responses_gateway.state.responses import is_active
 
 # The most trees of one tenant: another one takes the place of the oldest.
 MOST_TREES = 10_000
@@ -130,10 +131,16 @@ class TokenTreeTable:
     @transaction
     def add(self, sql: Sql, tenant: str, name: str, calls: Sequence[CallRecord], parentage: Parentage) -> None:
         """Add the calls of one response, each the parent of the next one: without their tokens to a tree that has no room.
-        Nothing is added to a tree that is gone."""
+        Nothing is added to a tree that is gone. Of two gateways that run a response, the one that ends it counts."""
         tree = _tree(sql, tenant, name)
         if tree is None or not calls:
             return
+        response = calls[0].response
+        if _last_key(sql, tree.key, "response = ?", response):
+            if not is_active(sql, response):
+                return
+            again = sql.execute("DELETE FROM model_calls WHERE tree = ? AND response = ?", (tree.key, response)).rowcount
+            sql.execute("UPDATE token_trees SET calls = calls - ? WHERE key = ?", (again, tree.key))
         if self.most_bytes is not None and tree.bytes > self.most_bytes // _TREE_SHARE:
             calls = [call._replace(tokens=CallTokens(None, None, None)) for call in calls]
         parent = _parent_of(sql, tree.key, parentage)

@@ -165,12 +165,13 @@ class CallRecorder:
     """The calls of one response, in the order of the model's turns. `shows` returns what the client gets of the last one, given
     its items, as members of the last item; None if it gets nothing."""
 
-    __slots__ = ("_hides_logprobs", "backend", "calls", "shows")
+    __slots__ = ("_hides_logprobs", "backend", "calls", "shown", "shows")
 
     def __init__(self, *, hides_logprobs: bool, shows: Shows | None) -> None:
         self._hides_logprobs = hides_logprobs
         self.backend: Backend = lambda: None
         self.shows = shows
+        self.shown = False  # the client got them
         self.calls: list[SampledCall] = []
 
     def answer(self, turn: int, kept: int | None) -> Callable[[Chunk], None]:

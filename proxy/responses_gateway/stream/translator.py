@@ -603,4 +603,5 @@ def _show_tokens(translator: Translator, recorder: CallRecorder) -> None:
         return
     members = recorder.shows(recorder.calls[-1], [msgspec.json.decode(item) for item in items])
     if members:
+        recorder.shown = True
         translator.response.extend_last_item(members)

@@ -121,6 +121,13 @@ def test_a_rollout_and_a_chain_are_read_in_pages_and_lines() -> None:
                     # Each page can be read by itself, so it begins with a whole prompt.
                     assert pages[1]["token_ids"][: len(calls[2]["prompt_token_ids"])] == calls[2]["prompt_token_ids"]
             assert await lines(served, "?format=jsonl") == calls
+            paged = []
+            path: Any = f"/rollouts/ep1?format=jsonl&limit=2&chain={calls[-1]['id']}"
+            while path is not None:
+                answer = await ask(served, "GET", path)
+                paged += [name for line in answer.body.splitlines() for name in json.loads(line)["call_ids"]]
+                path = answer.headers["link"].partition(">")[0][1:] if "link" in answer.headers else None
+            assert paged == [call["id"] for call in calls]
             (piece,) = await lines(served, f"?format=jsonl&chain={calls[-1]['id']}")
             assert piece["token_ids"] == calls[-1]["prompt_token_ids"] + calls[-1]["generation_token_ids"]
             for query in ("?limit=0", "?limit=1001", "?limit=00000000001001", "?limit=x", "?format=csv"):

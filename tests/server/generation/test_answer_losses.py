@@ -42,6 +42,36 @@ def test_log_probabilities_that_were_asked_for_and_not_sent_are_a_loss(
     run(test())
 
 
+def sampled(**tokens: Any) -> list[bytes]:
+    said = {"index": 0, "delta": {"content": "Hi"}, "logprobs": {"content": [LOGPROB]}, **tokens}
+    end = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    return [chunk(choices=[said], prompt_token_ids=[1]), chunk(choices=[end]), b"data: [DONE]\n\n"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked", "lost"),
+    [
+        (text_stream('"generation_token_ids":[1]'), {"include": ["token_ids"]}, True),
+        (sampled(logprobs=None, token_ids=[7]), {"include": ["token_ids"]}, True),
+        (sampled(token_ids=[7]), {"include": ["token_ids"]}, False),
+        (text_stream("Hi"), {"headers": {"X-Rollout-Id": "ep1"}}, False),
+    ],
+)
+def test_ids_that_were_asked_for_and_did_not_come_are_a_loss(answer: list[bytes], asked: dict[str, Any], lost: bool) -> None:
+    async def test() -> None:
+        async with backend(streaming(*answer)) as behind, gateway(behind.url) as served:
+            whole = await post(served, stream=False, **asked)
+            assert ("generation_token_ids" in whole.json["output"][-1]) is (not lost and "include" in asked)
+            assert ('ignored="parameter:include"' in whole.headers.get("x-responses-gateway-losses", "")) is lost
+            await post(served, **asked)
+            labels = {"kind": "parameter", "name": "include", "outcome": "ignored"}
+            served.parts.metrics.flush()
+            counted = served.parts.metrics.registry.get_sample_value("responses_gateway_losses_total", labels)
+            assert counted == (2 if lost else None)
+
+    run(test())
+
+
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}}
 NAMED = {"type": "function", "name": "look"}
 CUT = [chunk({"content": "I loo"}), chunk({}, "length"), b"data: [DONE]\n\n"]

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from responses_gateway.server.custom_tools.repair import InputRepair
+from responses_gateway.server.features.rollouts.keeping import ResponseKeeper
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from responses_gateway.simulator.state import FAULT_COUNTS
@@ -279,6 +280,21 @@ def test_the_rest_is_streamed_as_it_comes(tmp_path: Path, monkeypatch: pytest.Mo
 PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files."}
 
 
+def lose_tokens_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a gateway stop before it has kept the tokens of a response."""
+    keeps = iter([keeps_nothing])
+    keep = ResponseKeeper.keep
+
+    async def keep_later(keeper: ResponseKeeper, translator: Translator) -> None:
+        await next(keeps, keep)(keeper, translator)
+
+    monkeypatch.setattr(ResponseKeeper, "keep", keep_later)
+
+
+async def keeps_nothing(_keeper: ResponseKeeper, _translator: Translator) -> None:
+    pass
+
+
 @pytest.mark.parametrize(
     ("scenario", "last"),
     [
@@ -292,9 +308,12 @@ PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files."}
 def test_wherever_its_gateway_stops(scenario: str, last: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with two(tmp_path) as (one, other):
-            asked = {"input": f"scenario: {scenario} tps: 100", "tools": [WEATHER, PATCH], "background": True, "stream": False}
+            asked: dict[str, Any] = {"tools": [WEATHER, PATCH], "background": True, "stream": False}
+            asked |= {"input": f"scenario: {scenario} tps: 100", "headers": {"X-Rollout-Id": "ep1"}}
             whole = await ended(other, str((await post(other, **asked)).json["id"]))
             assert whole["status"] == "completed"
+            if not last:
+                lose_tokens_once(monkeypatch)
             name, response = await stopped_at(last, one, other, asked, monkeypatch)
             assert _spoken(response) == _spoken(whole)
             assert response["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
@@ -302,6 +321,10 @@ def test_wherever_its_gateway_stops(scenario: str, last: bytes, tmp_path: Path, 
             assert judge_stream(await streamed(other, name)) == []
             assert [event["sequence_number"] for event in events] == list(range(len(events)))
             assert events[-1]["response"] == response
+            calls = (await ask(other, "GET", "/rollouts/ep1")).json["calls"]
+            assert [(call["id"], call["reason"]) for call in calls] == [(whole["id"], None), (name, None)]
+            assert calls[1]["generation_token_ids"] == calls[0]["generation_token_ids"]
+            assert len(calls[1]["generation_log_probs"]) == response["usage"]["output_tokens"]
             await one.parts.pool.close()
 
     run(test())

@@ -55,6 +55,7 @@ from responses_gateway.wire.requests import ResponsesRequest
 DropClient = Callable[[], None]
 _T = TypeVar("_T")
 _NO_LOGPROBS = Loss("parameter", "include", "ignored", "the backend sent no log probabilities")
+_NO_TOKENS = Loss("parameter", "include", "ignored", "not all ids and log probabilities of the answer came")
 _NO_CALL = Loss("parameter", "tool_choice", "ignored", "the backend let the model answer without the call that it was to make")
 # Items of an answer that are no calls.
 _SAID = frozenset({"message", "reasoning", "compaction"})
@@ -388,7 +389,8 @@ class Creation:
                 self._responses.repair.count_later(self.translator, self.prepared.options)
         if self.answered:
             _learn(self.in_force.parsers, self.prepared, self.translator)
-            if self.prepared.options.logprobs or self.prepared.options.tools:  # all that an answer can lose
+            options = self.prepared.options
+            if options.logprobs or options.tools or options.recorder is not None:  # all that an answer can lose
                 self.log.losses(self.answer_losses)
             additions = self._responses.additions
             for note in _due(self.prepared, additions.notes, additions.tool_notes, additions.session_notes):
@@ -509,8 +511,12 @@ class _Item(msgspec.Struct):
 def answer_losses(prepared: PreparedRequest, translator: Translator) -> list[Loss]:
     """Return what an answer that has ended did not honour."""
     losses: list[Loss] = []
-    if prepared.options.logprobs and _lacks_logprobs(translator.response.output):
+    output = translator.response.output
+    if prepared.options.logprobs and _lacks_logprobs(output):
         losses.append(_NO_LOGPROBS)
+    recorder = prepared.options.recorder
+    if recorder is not None and recorder.shows is not None and output and not recorder.shown:
+        losses.append(_NO_TOKENS)
     if "tool_choice" in prepared.call.body and _lacks_call(prepared, translator):
         losses.append(_NO_CALL)
     repairs = sorted(REPAIRS & translator.lifecycle.repairs.keys())

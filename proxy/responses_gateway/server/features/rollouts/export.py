@@ -153,7 +153,9 @@ class Rollouts:
             raise invalid_request("There is no such call.", name, "call_not_found")
         # In a thread, so that no stream waits for a million numbers.
         body = await asyncio.to_thread(_written, page, about, form, chained=chain is not None)
-        return web.Response(body=body, content_type=_LINES if form == "jsonl" else _JSON)
+        following = request.rel_url.update_query(after=page.calls[-1].id) if page.more else None
+        headers = None if following is None else {"Link": f'<{following}>; rel="next"'}  # which lines of JSON cannot tell
+        return web.Response(body=body, content_type=_LINES if form == "jsonl" else _JSON, headers=headers)
 
 
 def _written(page: Page, about: Mapping[str, Any], form: str, *, chained: bool) -> bytes:

@@ -109,6 +109,8 @@ class ResponseKeeper:
     async def keep(self, translator: Translator) -> None:
         """Store the calls of a response that has ended. Never raises: the response is the client's whatever becomes of them."""
         place = self.place
+        if self._parentage is None and self.recorder.calls:  # another gateway has asked
+            await self.asking(self.prepared.call)
         if place is None or self._parentage is None:
             return
         calls = self._records(translator)

@@ -18,7 +18,7 @@ from responses_gateway.backend.policies.session_hints import SessionHints, uniqu
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.bounded_memory import TenantValues
-from responses_gateway.request.who_asks.asker import Asker
+from responses_gateway.request.who_asks.asker import MOST, MOST_OF_TENANT, Asker
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
@@ -27,9 +27,6 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError
 
-# The threads that are remembered, those that were active last: of one tenant, who pushes out its own, and of all.
-MOST_OF_TENANT = 2_000
-MOST = 10_000
 # Seconds after which a thread counts as ended, because no server keeps its blocks for so long under load.
 EXPIRY = 1800.0
 # Seconds between two looks at the threads, and the longest that a server may take to end one.

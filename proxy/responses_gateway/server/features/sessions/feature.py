@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from responses_gateway.bounded_memory import TenantValues
+from responses_gateway.request.who_asks.asker import MOST, MOST_OF_TENANT
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.sessions.memory import SessionMemory
 from responses_gateway.server.features.sessions.pages import SessionPages
@@ -20,15 +21,12 @@ from responses_gateway.telemetry.tracing import Trace
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
-# Threads of agents whose last spans are remembered, of one tenant and of all.
-_MOST_THREADS = 4_096
-
 
 class AgentTraces:
     """Tells in traces which agent asks, and links its requests, so that a session is a tree."""
 
     def __init__(self) -> None:
-        self._threads: TenantValues[SpanContext] = TenantValues(_MOST_THREADS, _MOST_THREADS)  # the last span of each
+        self._threads: TenantValues[SpanContext] = TenantValues(MOST_OF_TENANT, MOST)  # the last span of each
 
     def tell(self, prepared: PreparedRequest, trace: Trace) -> None:
         """Link a request of a thread to the one before or, if it is the first one, to the last one of its parent."""

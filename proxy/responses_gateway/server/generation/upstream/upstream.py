@@ -252,6 +252,8 @@ class Upstream:
         if chat is not None:
             failed = chat.backend
             chat.close()
+        elif self.call.keeper is not None:  # to which this is the first one
+            self.call = await self.call.keeper.asking(self.call)
         self._forget_answer()
         if self._log.trace is not None:
             self._log.trace.call_broke(cause)
