@@ -408,8 +408,9 @@ def test_the_password_of_a_database_is_not_printed() -> None:
 def test_the_store_is_a_path_or_a_postgresql_url() -> None:
     for place in ("/var/lib/gateway.db", "postgresql://host/name", "postgres://host/name", "memory"):
         assert Settings(store=place).store == place
-    with pytest.raises(ValidationError, match=r"(?s)store.*the path alone"):  # else a folder named `sqlite:` would appear
-        Settings(store="sqlite:///var/lib/gateway.db")
+    for url in ("sqlite:///var/lib/gateway.db", "sqlite:/var/lib/gateway.db", "sqlite:gateway.db"):
+        with pytest.raises(ValidationError, match=r"(?s)store.*the path alone"):  # else a folder named `sqlite:` would appear
+            Settings(store=url)
 
 
 def test_events_are_in_the_store_or_in_redis() -> None:

@@ -98,6 +98,30 @@ def test_what_is_missing_has_a_reason(pieces: list[bytes], reason: str) -> None:
     assert "prompt_token_ids" not in response
 
 
+@pytest.mark.parametrize(
+    "last", [{"choices": [], "prompt_token_ids": [1, 2]}, {"choices": [{"delta": {}}], "prompt_token_ids": [1, 2]}]
+)
+def test_a_server_may_send_the_ids_of_the_prompt_at_the_end(last: dict[str, Any]) -> None:
+    end = {"delta": {"content": "a"}, "token_ids": [3], "finish_reason": "stop"}
+    tokens, _ = kept([event({"choices": [end]}), event(last), DONE])
+    assert (tokens.prompt, tokens.ids) == (array("q", [1, 2]), array("q", [3]))
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("together", [False, True])
+def test_the_tokens_of_an_answer_are_not_certain_if_there_is_another_choice(index: int, together: bool) -> None:
+    def part(index: int, text: str, ids: list[int], finish: str | None = None) -> dict[str, Any]:
+        logprobs = {"content": [{"token": text, "logprob": -0.5}]}
+        return {"index": index, "delta": {"content": text}, "token_ids": ids, "finish_reason": finish, "logprobs": logprobs}
+
+    both = [part(1 - index, "x", [8]), part(index, "b", [4], "stop")]
+    pieces = [event({"choices": [part(index, "a", [3])], "prompt_token_ids": [1, 2]})]
+    pieces += [event({"choices": both})] if together else [event({"choices": [each]}) for each in both]
+    tokens, response = kept([*pieces, DONE])
+    assert (tokens.ids, tokens.reason) == (None, "incomplete_token_ids")
+    assert json.loads(response)["output"][-1]["content"][0]["text"] == "ab"
+
+
 @pytest.mark.parametrize("place", ["chunk", "choice"])
 def test_a_server_may_send_all_ids_at_the_end(place: str) -> None:
     """Read them as SGLang sends them, and the version of the weights as vLLM does."""

@@ -43,7 +43,7 @@ class StorageSettings(Section):
     @field_validator("store")
     @classmethod
     def _check_store(cls, value: str) -> str:
-        if "://" in value and not value.startswith(STORE_SCHEMES):
+        if ("://" in value or value.startswith("sqlite:")) and not value.startswith(STORE_SCHEMES):
             raise ValueError("expected a postgresql:// URL, or the path of a SQLite file: the path alone, not a URL")
         return value
 

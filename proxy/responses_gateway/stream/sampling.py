@@ -54,8 +54,8 @@ class SampledCall:
     """One call: `observe` each chunk of its answer. Another backend may continue that: `cut` it first."""
 
     __slots__ = (
-        "_finish_reason", "_hides_logprobs", "_ids", "_log_probs", "_prompt", "_silent", "_weight_version", "_whole", "backend",
-        "texts",
+        "_finish_reason", "_hides_logprobs", "_ids", "_index", "_log_probs", "_prompt", "_silent", "_weight_version", "_whole",
+        "backend", "texts",
     )  # fmt: skip
 
     def __init__(self, *, hides_logprobs: bool) -> None:
@@ -63,6 +63,7 @@ class SampledCall:
         self.backend: str | None = None  # the last one that had a part in it
         self._hides_logprobs = hides_logprobs
         self._prompt = b""  # as it came, because there may be hundreds of thousands
+        self._index: int | None = None  # of the choice that was asked for: the first one
         self._ids = array("q")
         self._log_probs = array("d")
         self.texts: list[str] = []  # of the tokens
@@ -76,18 +77,24 @@ class SampledCall:
         del self._ids[kept:]
         del self._log_probs[kept:]
         del self.texts[kept:]
+        self._index = None
         self._finish_reason = None
 
     def observe(self, chunk: Chunk) -> None:
         """Take a chunk."""
         if chunk.sglext:
             self._take_sglext(chunk.sglext)
-        choices = chunk.choices
-        if not choices:
-            return
-        choice = choices[0]
         if not self._prompt:
             self._prompt = chunk.prompt_ids
+        for choice in chunk.choices or ():
+            if self._index is None:
+                self._index = choice.index
+            if choice.index == self._index:
+                self._observe(choice)
+            elif _says_something(choice):  # which may be a part of the answer
+                self._whole = False
+
+    def _observe(self, choice: Choice) -> None:
         if choice.sglext:
             self._take_sglext(choice.sglext)
         if choice.weight_versions:

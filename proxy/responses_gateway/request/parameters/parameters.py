@@ -147,11 +147,7 @@ SPECIAL = (
     Parameter(
         "include", "preserved", "message.output_text.logprobs, reasoning.encrypted_content, token_ids; results of hosted tools"
     ),
-    Parameter(
-        "include",
-        "ignored",
-        "other values of the API (the rest is refused); log probabilities and ids that do not come",
-    ),
+    Parameter("include", "ignored", "other values of the API (the rest is refused); logprobs and ids that do not come"),
     Parameter("stream", "preserved", "the backend is always asked to stream"),
     Parameter("metadata", "preserved", "echoed"),
     Parameter("store", "preserved", "if the gateway stores responses"),

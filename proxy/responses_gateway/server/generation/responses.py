@@ -55,7 +55,7 @@ from responses_gateway.wire.requests import ResponsesRequest
 DropClient = Callable[[], None]
 _T = TypeVar("_T")
 _NO_LOGPROBS = Loss("parameter", "include", "ignored", "the backend sent no log probabilities")
-_NO_TOKENS = Loss("parameter", "include", "ignored", "not all ids and log probabilities of the answer came")
+_NO_TOKENS = Loss("parameter", "include", "ignored", "no item has the ids and log probabilities of the last tokens")
 _NO_CALL = Loss("parameter", "tool_choice", "ignored", "the backend let the model answer without the call that it was to make")
 # Items of an answer that are no calls.
 _SAID = frozenset({"message", "reasoning", "compaction"})
@@ -511,11 +511,10 @@ class _Item(msgspec.Struct):
 def answer_losses(prepared: PreparedRequest, translator: Translator) -> list[Loss]:
     """Return what an answer that has ended did not honour."""
     losses: list[Loss] = []
-    output = translator.response.output
-    if prepared.options.logprobs and _lacks_logprobs(output):
+    if prepared.options.logprobs and _lacks_logprobs(translator.response.output):
         losses.append(_NO_LOGPROBS)
     recorder = prepared.options.recorder
-    if recorder is not None and recorder.shows is not None and output and not recorder.shown:
+    if recorder is not None and recorder.shows is not None and not recorder.shown:
         losses.append(_NO_TOKENS)
     if "tool_choice" in prepared.call.body and _lacks_call(prepared, translator):
         losses.append(_NO_CALL)
