@@ -89,6 +89,11 @@ class TenantValues(Generic[V]):
         """Yield the tenant, the name and the value of each, those of a tenant in the order in which they were used."""
         return iter([(tenant, name, value) for tenant in self._values for name, value in self.of(tenant).items()])
 
+    @property
+    def weight(self) -> int:
+        """What all of them weigh."""
+        return self._shares.total
+
     def of(self, tenant: str) -> Mapping[str, V]:
         """Return what a tenant has."""
         return {name: value for name, (value, _) in self._values.get(tenant, {}).items()}

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from responses_gateway.request import ChatRequest, Policy, translate
-from responses_gateway.request.growing import encoded, translate_growing
+from responses_gateway.request.growing import Grown, TranslatedTurns, encoded, translate_growing
 from responses_gateway.server.generation.preparation.known_inputs import SMALLEST, Growing, KnownInputs
 from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.requests import parse_request
+from responses_gateway.wire.requests import ResponsesRequest, parse_request
 from tests.thoroughness import examples
 
 Item = dict[str, Any]
@@ -119,6 +119,47 @@ class Thread:
             return error.body()
 
 
+class Chain:
+    """Translates each request of a chain twice: with all of its history, and with what is new of it."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = msgspec.structs.replace(policy, stores_responses=True)
+        self.history: list[Any] = []
+        self.known: TranslatedTurns | None = None
+        self.continued = 0
+
+    def ask(self, sent: list[Any] | str, answer: list[Any]) -> None:
+        body = {"model": "m", "instructions": LONG, "input": sent, "tools": TOOLS, "previous_response_id": "resp_1"}
+        request = parse_request(json.dumps(body).encode())
+        items = [{"type": "message", "role": "user", "content": sent}] if isinstance(sent, str) else sent
+        refusals: list[object] = []
+        expected = None
+        grown = None
+        try:
+            expected = outcome(translate(request, self.policy, None, self.history))
+        except ApiError as error:
+            refusals.append(error.body())
+        try:
+            grown = self.grown(request, items)
+        except ApiError as error:
+            refusals.append(error.body())
+        if refusals:  # the chain stays what it was
+            assert (expected, grown) == (None, None)
+            assert refusals == refusals[:1] * len(refusals)
+            return
+        if grown is None:
+            self.known = None
+        else:
+            self.continued += grown.known is not None
+            written, self.known = encoded(grown, grown.chat.body)
+            assert outcome(grown.chat, written.data) == expected
+        self.history += [*items, *answer]
+
+    def grown(self, request: ResponsesRequest, items: list[Any]) -> Grown | None:
+        before = 0 if self.known is None else self.known.items
+        return translate_growing(request, self.policy, items, self.known, None, (), self.history[before:])
+
+
 def whole(body: bytes, policy: Policy) -> object:
     try:
         return outcome(translate(parse_request(body), policy))
@@ -144,6 +185,26 @@ def test_a_growing_thread_asks_for_the_same(first: list[Any], growth: list[list[
         items = items + more
         changing = {"client_metadata": {"turn": len(items)}} if len(items) % 2 else {}
         thread.ask(body_of(items, **changing), policy)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    turns=st.lists(st.tuples(st.one_of(MORE, st.text(max_size=5)), MORE), min_size=2, max_size=6),
+    policy=st.sampled_from(POLICIES),
+)
+def test_a_chain_asks_for_the_same(turns: list[tuple[list[Any] | str, list[Any]]], policy: Policy) -> None:
+    thread = Chain(policy)
+    for sent, answer in turns:
+        thread.ask(sent, [item for item in answer if isinstance(item, dict)])
+
+
+def test_a_chain_goes_on_from_what_was_translated() -> None:
+    thread = Chain(Policy())
+    for number in range(5):
+        call = {"type": "function_call", "call_id": f"c{number}", "name": "read", "arguments": "{}"}
+        output = [{"type": "function_call_output", "call_id": f"c{number - 1}", "output": "done"}] if number else "Do it."
+        thread.ask(output, [call])
+    assert thread.continued == 2  # the first two have no turn yet that is over
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -26,6 +26,7 @@ from responses_gateway.state import (
     StoreUnavailable,
 )
 from responses_gateway.state.hosted_calls import approval_digest, recent
+from responses_gateway.state.records import KnownItems
 from responses_gateway.state.schema import VERSION
 from tests.state.conftest import Clock, Opening
 
@@ -125,6 +126,28 @@ def test_a_history_goes_through_all_turns(opening: Opening) -> None:
             end = await end_of(store, f"resp_{turn}")
         told = [item["content"] if item["role"] == "user" else item["id"] for item in await store.histories.items(end)]
         assert told == ["turn 0", "msg_0", "turn 1", "msg_1", "turn 2", "msg_2"]
+
+    play(opening, test)
+
+
+def test_the_beginning_of_a_history_that_is_known_is_not_read_again(opening: Opening) -> None:
+    async def test(store: Store, _database: Database, _clock: Clock) -> None:
+        ends = [0]
+        for turn in range(3):
+            asked = {"role": "user", "content": f"turn {turn}"}
+            await store.responses.save(record(f"resp_{turn}", context=ends[-1], input=[asked], output=[said(turn)]))
+            ends.append(await end_of(store, f"resp_{turn}"))
+        whole = await store.histories.items(ends[3])
+        known = await store.histories.items(ends[2])
+        again = await store.histories.items(ends[3], KnownItems(ends[2], known))
+        assert again == whole
+        assert all(one is other for one, other in zip(again, known, strict=False))
+        # Those of another history, and of a place that this one does not go through.
+        await store.responses.save(record("other", input=[LONG], output=[said(7)]))
+        other = await end_of(store, "other")
+        assert await store.histories.items(ends[3], KnownItems(other, [LONG])) == whole
+        assert await store.histories.items(ends[2], KnownItems(ends[3], whole)) == known
+        assert await store.histories.items(ends[3], KnownItems(ends[3], whole)) == whole
 
     play(opening, test)
 

@@ -130,8 +130,10 @@ def translate_growing(
     known: TranslatedTurns | None,
     kept: int | None = None,
     others: Iterable[TranslatedTurns] = (),
+    history: Sequence[Any] | None = None,
 ) -> Grown | None:
-    """Translate a request without history and hosted tools; `rest` are the items of its input behind those that are `known`.
+    """Translate a request without hosted tools; `rest` are the items of its input behind those that are `known`. `history`:
+    those behind them of the history that it continues, if it names its previous response; then all of its input is the rest.
     `kept`: so many items of the input may be kept for the next one, and the model speaks behind them; None: all of them are in
     the next one, too. `others` are of other threads, whose tools may be the same: all threads of an agent have its tools.
     Return None where that takes more than these. Raises `ApiError` 400 as `translate` does."""
@@ -140,12 +142,15 @@ def translate_growing(
     if known is not None and not known.is_of(request, policy):
         return None
     before = 0 if known is None else known.items
-    if before + len(rest) > policy.max_input_items or not {*map(type, rest)} <= _OBJECT:
+    continued = history or ()
+    if before + len(continued) + len(rest) > policy.max_input_items or not {*map(type, rest)} <= _OBJECT:
         return None
     refuse_unavailable(request, policy)
     if not CHECKED.isdisjoint(request.model_fields_set):
         refuse_unsupported(request, policy)
-    entries = entries_at(rest, "input", before)
+    entries = entries_at(rest, "input", before if history is None else 0)
+    if history:
+        entries = entries_at(history, "history", before) + entries
     kinds = {entry.kind for entry in entries}
     if not kinds <= _KINDS or (known is not None and _refers_to(entries, known.calls.ids)):
         return None

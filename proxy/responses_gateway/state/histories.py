@@ -16,7 +16,18 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from responses_gateway.state.interfaces import Database, Sql, transaction
-from responses_gateway.state.records import Cursor, HistorySpan, ItemPage, JsonText, NewItem, PageOrder, Place, new_ids
+from responses_gateway.state.records import (
+    NO_ITEMS,
+    Cursor,
+    HistorySpan,
+    ItemPage,
+    JsonText,
+    KnownItems,
+    NewItem,
+    PageOrder,
+    Place,
+    new_ids,
+)
 from responses_gateway.state.repeated_texts import utf8
 from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
 
@@ -70,12 +81,15 @@ class HistoryTable:
     database: Database
 
     @transaction
-    def items(self, sql: Sql, end: Place) -> list[dict[str, Any]]:
-        """Return the items up to a place, in order, without ids that the store made up."""
-        statement = _CHAIN + f"SELECT {_UTF8} JOIN chain c ON c.key = n.key ORDER BY c.depth DESC"
-        bodies = [utf8(row[0]) for row in sql.execute(statement, (end, 0)).fetchall()]
+    def items(self, sql: Sql, end: Place, known: KnownItems = NO_ITEMS) -> Sequence[dict[str, Any]]:
+        """Return the items up to a place, in order, without ids that the store made up. Those that are known are not read."""
+        statement = _CHAIN + f"SELECT n.parent, {_UTF8} JOIN chain c ON c.key = n.key ORDER BY c.depth DESC"
+        rows = sql.execute(statement, (end, known.end)).fetchall()
+        bodies = [utf8(row[1]) for row in rows]
         items: list[dict[str, Any]] = _decode(b"[%b]" % b",".join(bodies))  # at once, which is faster than one by one
-        return items
+        # Else they are those from the first one on: what is known was deleted, or is another history.
+        goes_on = rows and rows[0][0] == known.end
+        return [*known.items, *items] if goes_on else items
 
     @transaction
     def page(self, sql: Sql, span: HistorySpan, order: PageOrder, limit: int, cursor: Cursor) -> ItemPage | None:

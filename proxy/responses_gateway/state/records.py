@@ -130,6 +130,16 @@ class ItemPage(NamedTuple):
     more: bool
 
 
+class KnownItems(NamedTuple):
+    """The items of a history up to a place, as they were read before."""
+
+    end: Place
+    items: Sequence[dict[str, Any]]
+
+
+NO_ITEMS = KnownItems(0, ())
+
+
 class HistorySpan(NamedTuple):
     """A part of a history: the items after `begin`, up to and including `end`."""
 

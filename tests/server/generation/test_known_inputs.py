@@ -16,7 +16,8 @@ from responses_gateway.simulator import create_app as create_simulator
 from responses_gateway.simulator import serving
 from responses_gateway.state import histories
 from responses_gateway.state.interfaces import Sql
-from tests.server.running_gateway import gateway, run
+from tests.server.resources.test_websocket_resource import connect
+from tests.server.running_gateway import Served, gateway, run
 from tests.waiting import PATIENCE
 
 # Long enough that each body is worth being kept.
@@ -153,6 +154,77 @@ def test_a_turn_of_a_known_history_stores_its_own_items_alone(monkeypatch: pytes
             assert max(written) <= 5  # what the model said, the next question, and the answer to it
             listed = await client.get(f"{served.url}/v1/responses/{answer.json()['id']}/input_items?limit=100&order=asc")
             assert len(listed.json()["data"]) == sent
+
+    run(test())
+
+
+def test_a_turn_of_a_chain_reads_and_translates_its_own_items_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    decode = histories._decode
+
+    def noted(data: bytes) -> Any:
+        items = decode(data)
+        read.append(len(items))
+        return items
+
+    async def test() -> None:
+        asked: dict[str, list[bytes]] = {"known": [], "unknown": []}
+        async with (
+            serving(recording(asked["known"])) as one,
+            serving(recording(asked["unknown"])) as other,
+            gateway(one, store="memory") as with_memory,
+            gateway(other, store="memory", known_history_bytes=0) as without,
+            httpx.AsyncClient(timeout=PATIENCE) as client,
+        ):
+
+            async def ask(served: Served, sent: Any, previous: str | None) -> str:
+                body = {"model": "simulator", "input": sent, "tools": TOOLS, "previous_response_id": previous}
+                answer = await client.post(f"{served.url}/v1/responses", json=body)
+                assert answer.status_code == 200, answer.text
+                response_id: str = answer.json()["id"]
+                return response_id
+
+            chains: list[list[str]] = [[], []]
+            for number in range(8):
+                sent: Any = response_items(number, "done" * 20) if number % 2 else f"Do it. {'' if number else LONG}"
+                chains[1].append(await ask(without, sent, chains[1][-1] if number else None))
+                read.clear()
+                with monkeypatch.context() as patch:
+                    patch.setattr(histories, "_decode", noted)
+                    chains[0].append(await ask(with_memory, sent, chains[0][-1] if number else None))
+                if number > 2:
+                    assert max(read) <= 5  # those of the last turn
+            for served, responses in zip((with_memory, without), chains, strict=True):
+                await ask(served, "Another way.", responses[-2])  # of which nothing is kept any more
+                await ask(served, "And this one?", responses[-1])
+                await ask(served, "Once more.", responses[-1])
+            assert asked["known"] == asked["unknown"]
+            assert len(json.loads(asked["known"][7])["messages"]) == 15
+
+    run(test())
+
+
+def test_a_chain_of_a_connection_goes_on_from_the_store() -> None:
+    """What came over a connection is in the store with the first of its responses that is stored."""
+
+    async def test() -> None:
+        asked: list[bytes] = []
+        async with (
+            serving(recording(asked)) as backend,
+            gateway(backend, store="memory") as served,
+            httpx.AsyncClient(timeout=PATIENCE) as client,
+            connect(served) as socket,
+        ):
+            previous = None
+            for number, store in enumerate((False, False, False, True, True)):
+                sent = f"Question {number}. {LONG if number == 0 else ''}"
+                answer = await socket.ask(sent, store=store, previous_response_id=previous)
+                previous = answer["id"]
+            for number in (5, 6):
+                body = {"model": "simulator", "input": f"Question {number}.", "previous_response_id": previous}
+                previous = (await client.post(f"{served.url}/v1/responses", json=body)).json()["id"]
+            told = [message["content"][:11] for message in json.loads(asked[-1])["messages"] if message["role"] == "user"]
+            assert told == [f"Question {number}." for number in range(7)]
 
     run(test())
 

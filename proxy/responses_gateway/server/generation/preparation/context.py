@@ -19,7 +19,7 @@ from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.server.quotas.quota import Reservation
 from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable
 from responses_gateway.state.hosted_calls import recent
-from responses_gateway.state.records import HistoryMemory
+from responses_gateway.state.records import NO_ITEMS, HistoryMemory, KnownItems
 from responses_gateway.state.responses import ResponseTable
 from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.writer.responses import ResponseStream
@@ -153,9 +153,9 @@ class History(NamedTuple):
     first: Stored | None = None
 
 
-async def find_context(store: Store, tenant: str, request: ResponsesRequest) -> Context:
-    """Look up what the request names, and the results of earlier hosted calls. Raise `ApiError` for what does not exist, or
-    belongs to another tenant."""
+async def find_context(store: Store, tenant: str, request: ResponsesRequest, known: KnownItems) -> Context:
+    """Look up what the request names, and the results of earlier hosted calls. `known` is the beginning of its history. Raise
+    `ApiError` for what does not exist, or belongs to another tenant."""
     place = 0
     conversation = None
     tokens = None
@@ -178,16 +178,18 @@ async def find_context(store: Store, tenant: str, request: ResponsesRequest) -> 
             message = f"Conversation with id '{conversation[:100]}' not found."
             raise ApiError(404, message, param="conversation", code="conversation_not_found")
         place = record.end
-    return await context_at(store, tenant, request, History(place, conversation, tokens, session, first))
+    return await context_at(store, tenant, request, History(place, conversation, tokens, session, first), known)
 
 
-async def context_at(store: Store, tenant: str, request: ResponsesRequest, continued: History) -> Context:
-    """Look up the history that a request continues, and what its items refer to."""
+async def context_at(
+    store: Store, tenant: str, request: ResponsesRequest, continued: History, known: KnownItems = NO_ITEMS
+) -> Context:
+    """Look up the history that a request continues, of which the beginning may be `known`, and what its items refer to."""
     place, conversation, tokens, session, first = continued
     items = request.input if isinstance(request.input, list) else []
     named = _with_ids(items)
     ids = [item["id"] for item in named if _is_reference(item)]
-    history = await store.histories.items(place) if place else ()
+    history = await store.histories.items(place, known) if place else ()
     references = await store.histories.find(tenant, ids) if ids else {}
     context = Context(
         request,

@@ -15,6 +15,7 @@ import msgspec
 
 from responses_gateway.hosted.pdf import PdfReader, PdfText, is_pdf
 from responses_gateway.request import Loss, Policy
+from responses_gateway.request.growing import TranslatedTurns
 from responses_gateway.request.input.items import SandboxFiles, file_for_code
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.server.generation.hosted_tools.turns import OpenedTools
@@ -29,11 +30,12 @@ from responses_gateway.server.generation.preparation.context import (
     find_context,
 )
 from responses_gateway.server.generation.preparation.kept_response import Beginning, KeptResponse
-from responses_gateway.server.generation.preparation.known_inputs import Growing
+from responses_gateway.server.generation.preparation.known_inputs import Growing, KnownInputs
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.protocols.interface import Reading
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.state import Store
+from responses_gateway.state.records import NO_ITEMS
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted import SentFile, sent_file
 from responses_gateway.wire.requests import ResponsesRequest
@@ -72,38 +74,61 @@ class RequestScope(msgspec.Struct, frozen=True):
 
 class Ground(msgspec.Struct, frozen=True):
     """What a request stands on: `request` is that of its context, as it is translated. The caller is in the session of
-    the response that it continues, if it names none."""
+    the response that it continues, if it names none. `known`: what was translated before of its history and input."""
 
     request: ResponsesRequest
     context: Context
     policy: Policy
     scope: RequestScope
+    known: TranslatedTurns | None = None
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether the next request may go on from the translation of this one."""
+        scope = self.scope
+        if self.context.history:
+            return self.request.previous_response_id is not None and scope.recording is None
+        return scope.growing is not None and isinstance(self.request.input, list)
+
+    @property
+    def new_items(self) -> Sequence[Any]:
+        """The items of the history and the input behind those that are known; they may be anything."""
+        items: Sequence[Any] = self.request.input if isinstance(self.request.input, list) else ()
+        if self.context.history:
+            items = [*self.context.history, *items]
+        return items if self.known is None else items[self.known.items :]
 
 
 async def find_ground(
     store: Store | None,
+    known: KnownInputs,
     request: ResponsesRequest,
     scope: RequestScope,
     previous: PreviousResponse | None,
     context: Context | None,
 ) -> Ground:
-    """Find what the request builds on, unless `context` has it. `previous` is the last response of the same connection. Raise
-    `ApiError`, `StoreUnavailable`."""
+    """Find what the request builds on, unless `context` has it. `previous` is the last response of the same connection, and
+    `known` has what was translated before. Raise `ApiError`, `StoreUnavailable`."""
     reading = scope.reading
+    tenant = scope.caller.tenant
+    previous_id = request.previous_response_id
+    chained = None if previous_id is None else known.chain(tenant, previous_id)
     policy = scope.in_force.parsers.policy(request.model) if reading is None else reading.policy
-    if previous is not None and previous.response_id == request.previous_response_id:
+    if previous is not None and previous.response_id == previous_id:
         # Without a store, too, because what is continued is kept by its connection.
         policy = msgspec.structs.replace(policy, stores_responses=True)
         if store is None:
             request = request.model_copy(update={"store": False})
         context = continue_previous(request, previous)
     elif store is not None and scope.kept is not None:
-        context = await context_at(store, scope.caller.tenant, request, scope.kept.history)
+        context = await context_at(store, tenant, request, scope.kept.history)
     elif context is None:
-        context = Context(request) if store is None else await find_context(store, scope.caller.tenant, request)
+        items = NO_ITEMS if chained is None else chained.items
+        context = Context(request) if store is None else await find_context(store, tenant, request, items)
     if context.session is not None:
         scope = msgspec.structs.replace(scope, caller=caller_in(context.session, scope.caller))
-    return Ground(context.request, context, policy, scope)
+    begun = chained if context.history else scope.growing
+    return Ground(context.request, context, policy, scope, None if begun is None else begun.beginning)
 
 
 class HostedToolbox(Protocol):
@@ -155,14 +180,11 @@ async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reade
         tools = await toolbox.open(request, context.items, context.results, tenant, separate_web_tools=separate)
         if tools is not None:
             break
-    items_of_request: Sequence[Item] = request.input if isinstance(request.input, list) else ()
-    growing = ground.scope.growing
-    if growing is not None and growing.beginning is not None:  # because what is known has no documents
-        items_of_request = items_of_request[growing.beginning.items :]
-    too_many = len(items_of_request) > policy.max_input_items  # which the translation refuses
-    if pdf_reader is None or too_many or not (items_of_request or context.history):
+    items = ground.new_items  # because what is known has no documents
+    too_many = len(items) > policy.max_input_items  # which the translation refuses
+    if pdf_reader is None or too_many or not items:
         return Openings(tools, NO_DOCUMENTS)
-    files = _files(chain(items_of_request, context.history, context.references.values()))
+    files = _files(chain(items, context.references.values()), 0 if ground.known is None else ground.known.items)
     if not files:
         return Openings(tools, NO_DOCUMENTS)
     # Clients of other protocols send a conversation again and again, which one refused document would end.
@@ -229,10 +251,10 @@ def _as_text(part: Any, texts: DocumentTexts, files: SandboxFiles) -> list[Any]:
     return [text_part] if path is None else [text_part, file_for_code(path)]
 
 
-def _files(items: Iterable[Any]) -> dict[SentFile, str]:
-    """Return the files in messages and results, with the paths of their parts in an input."""
+def _files(items: Iterable[Any], start: int) -> dict[SentFile, str]:
+    """Return the files in messages and results, with the paths of their parts in an input, where `start` items come before."""
     files: dict[SentFile, str] = {}
-    for number, item in enumerate(items):
+    for number, item in enumerate(items, start):
         for member in ("content", "output") if type(item) is dict else ():
             parts = item.get(member)
             if type(parts) is list:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from responses_gateway.bounded_memory import TenantShares
+from responses_gateway.bounded_memory import TenantValues
 from responses_gateway.request.growing import TranslatedTurns
 from responses_gateway.request.messages import ReadTurns
 from responses_gateway.server.protocols.interface import BodyForm
-from responses_gateway.state.records import HistoryMemory
+from responses_gateway.state.records import HistoryMemory, KnownItems
 from responses_gateway.wire.errors import ApiError
 
 # Smaller bodies, in bytes, are read as fast as they are compared.
@@ -64,9 +63,10 @@ class KnownValues(NamedTuple):
 
 
 class KnownInput(msgspec.Struct, eq=False):
-    """A request of a growing thread, whose body is of this `form`. `body` is how it came. `size`: what is kept of it takes so
+    """A request of the growing thread `name`, whose body is of this `form`. `body` is how it came. `size`: what is kept of it takes so
     many bytes. `probe`: where two bodies are compared first. `memory`: what was stored of its thread."""
 
+    name: str
     form: BodyForm
     body: bytes
     values: KnownValues
@@ -74,6 +74,11 @@ class KnownInput(msgspec.Struct, eq=False):
     probe: int
     layout: Layout | None
     memory: HistoryMemory
+
+    @property
+    def beginning(self) -> TranslatedTurns:
+        """What the translation of a request that continues this one can go on from."""
+        return self.values.beginning
 
     def may_begin(self, body: bytes, form: BodyForm) -> bool:
         """Tell whether a body may continue this one."""
@@ -132,6 +137,14 @@ class KnownInput(msgspec.Struct, eq=False):
         return layout._replace(end=_end_of(len(self.values.elements), self.body, layout.start, layout.end))
 
 
+class KnownChain(msgspec.Struct, frozen=True, eq=False):
+    """A response of a chain, for the request that names it: the `items` of the history before its own, and what they and its
+    input were translated to (`beginning`)."""
+
+    items: KnownItems
+    beginning: TranslatedTurns
+
+
 class Growing(msgspec.Struct, frozen=True, eq=False):
     """A request whose `body` may be one of a growing thread, and how it was `asked`; where its list ends (`layout`), if it
     continues one that is known. `memory`: what was stored of its thread."""
@@ -164,28 +177,28 @@ class Growing(msgspec.Struct, frozen=True, eq=False):
         if continued is None or layout is None:
             # About in the middle of the list, because it is as long as its messages: all threads of a client begin alike.
             probe = body.find(b'"%b"' % form.elements.encode()) + sum(map(len, beginning.written.messages)) // 2
-            return KnownInput(form, body, values, size, probe, None, memory)
+            name = secrets.token_hex() if continued is None else continued.name
+            return KnownInput(name, form, body, values, size, probe, None, memory)
         if turns is not None:
             assert continued.layout is not None
             new = len(elements) - len(continued.values.elements)
             layout = layout._replace(end=_end_of(new, body, continued.layout.end, layout.end))
-        return KnownInput(form, body, values, size, (layout.start + layout.end) // 2, layout, memory)
+        return KnownInput(continued.name, form, body, values, size, (layout.start + layout.end) // 2, layout, memory)
 
 
 class KnownInputs:
-    """The last requests of growing threads, each with what it takes in memory."""
+    """The last requests of growing threads, each with what it takes in memory: chains by the id of their last response."""
 
     def __init__(self, most: int) -> None:
         """`most` is for all of them together, in bytes; 0: none are kept."""
         self._most = most
-        self._threads: defaultdict[str, deque[KnownInput]] = defaultdict(deque)
-        self._sizes = TenantShares()
         self._mark = secrets.token_hex()
+        self.clear()
 
     @property
     def size(self) -> int:
         """The memory that all of them take, in bytes."""
-        return self._sizes.total
+        return self._threads.weight
 
     def keeps(self, body: bytes) -> bool:
         """Tell whether a request with this body is worth being kept, and may be."""
@@ -193,40 +206,41 @@ class KnownInputs:
 
     def read(self, tenant: str, body: bytes, form: BodyForm) -> Growing | None:
         """Return the request in a body; None if it continues none that is known."""
-        threads = reversed(self._threads.get(tenant, ()))
-        continued = (known.read(body, self._mark) for known in threads if known.may_begin(body, form))
+        inputs = (known for known in self._last_first(tenant) if isinstance(known, KnownInput))
+        continued = (known.read(body, self._mark) for known in inputs if known.may_begin(body, form))
         return next(filter(None, continued), None)
+
+    def chain(self, tenant: str, response_id: str) -> KnownChain | None:
+        """Return what is known of the items up to a response."""
+        known = self._threads.get(tenant, response_id)
+        return known if isinstance(known, KnownChain) else None
 
     def beginnings(self, tenant: str) -> Iterator[TranslatedTurns]:
         """Yield what the translations of requests of a tenant can go on from, the last one first."""
-        for known in reversed(self._threads.get(tenant, ())):
-            yield known.values.beginning
+        for known in self._last_first(tenant):
+            yield known.beginning
 
     def keep(self, tenant: str, growing: Growing, beginning: TranslatedTurns, turns: ReadTurns | None = None) -> None:
         """Keep a request, in the place of the one that it continues: its turns that are translated, as they were read."""
-        threads = self._threads[tenant]
-        continued = growing.continued
-        if continued is not None and continued in threads:
-            threads.remove(continued)
-            self._sizes.add(tenant, -continued.size)
         kept = growing.keepable(beginning, turns)
-        threads.append(kept)
-        self._sizes.add(tenant, kept.size)
-        if len(threads) > _THREADS:
-            self._forget(tenant)
-        while self._sizes.total > self._most:  # of whoever takes most of it, so that nobody shuts out the others
-            self._forget(self._sizes.largest())
+        self._threads.put(tenant, kept.name, kept, kept.size)
+
+    def keep_chain(self, tenant: str, response_id: str, items: KnownItems, beginning: TranslatedTurns, previous: str) -> None:
+        """Keep the items before those of a response, and what they were translated to, in the place of the `previous` one's."""
+        messages = beginning.written.messages
+        length = sum(map(len, messages))
+        if SMALLEST <= length <= _LARGEST:
+            if self.chain(tenant, previous) is not None:
+                self._threads.pop(tenant, previous)
+            size = length * (_ASCII if all(map(bytes.isascii, messages)) else _OTHER)
+            self._threads.put(tenant, response_id, KnownChain(items, beginning), size)
 
     def clear(self) -> None:
         """Forget all requests."""
-        self._threads.clear()
-        self._sizes = TenantShares()
+        self._threads = TenantValues[KnownInput | KnownChain](_THREADS, self._most)
 
-    def _forget(self, tenant: str) -> None:
-        threads = self._threads[tenant]
-        self._sizes.add(tenant, -threads.popleft().size)
-        if not threads:
-            del self._threads[tenant]
+    def _last_first(self, tenant: str) -> Iterator[KnownInput | KnownChain]:
+        return reversed([*self._threads.of(tenant).values()])
 
 
 def _layout(body: bytes, elements: str) -> Layout | None:

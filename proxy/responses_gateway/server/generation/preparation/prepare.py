@@ -22,6 +22,7 @@ from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.hosted.pdf import PdfReader
 from responses_gateway.request import ChatRequest, Loss
+from responses_gateway.request.growing import TranslatedTurns
 from responses_gateway.request.parameters.background_options import long_window
 from responses_gateway.request.policy import PLAIN_TOOLS
 from responses_gateway.server.generation.hosted_tools.turns import FurtherTurns, HostedTurns
@@ -53,6 +54,7 @@ from responses_gateway.server.generation.upstream.continuation import longest_st
 from responses_gateway.server.protocols.interface import Reading
 from responses_gateway.settings import Settings
 from responses_gateway.state import ResponseRecord, Store
+from responses_gateway.state.records import NO_ITEMS, KnownItems
 from responses_gateway.stream.items.hosted import HostedOptions
 from responses_gateway.stream.options import Client, SealText, StreamOptions, reads_whole_calls, recognise
 from responses_gateway.stream.tape import Tape
@@ -97,18 +99,35 @@ class Preparation:
     ) -> PreparedRequest:
         """Prepare a request. `context` is what it builds on, where that is known, and `previous` the last response of the same
         connection. `summarise` has the backend summarise a context that is too long. Raise `ApiError`, `StoreUnavailable`."""
-        ground = await find_ground(self.store, request, scope, previous, context)
+        ground = await find_ground(self.store, self.known, request, scope, previous, context)
         opened = await open_for(ground, self.toolboxes, self.pdf_reader)
         translated = await self.translator.translated(ground, opened)
-        return await self.planner.planned(ground, opened, translated, summarise)
+        prepared = await self.planner.planned(ground, opened, translated, summarise)
+        if translated.beginning is not None:
+            self._keep(translated.beginning, ground, prepared)
+        return prepared
 
     async def translate(
         self, request: ResponsesRequest, caller: Caller, in_force: InForce, reading: Reading | None = None
     ) -> ChatRequest:
         """Return the chat request alone, of a request that is not answered. Raise `ApiError`, `StoreUnavailable`."""
         scope = RequestScope(caller, in_force, None, reading=reading)
-        ground = await find_ground(self.store, request, scope, None, None)
+        ground = await find_ground(self.store, self.known, request, scope, None, None)
         return await self.translator.chat_request(ground, await open_for(ground, self.toolboxes, self.pdf_reader))
+
+    def _keep(self, beginning: TranslatedTurns, ground: Ground, prepared: PreparedRequest) -> None:
+        """Keep what the next request of the thread can go on from."""
+        scope = ground.scope
+        tenant = scope.caller.tenant
+        growing = scope.growing
+        turns = None if scope.reading is None else scope.reading.turns
+        context = ground.context
+        previous = ground.request.previous_response_id
+        if context.history and previous is not None:
+            items = KnownItems(context.place, context.history) if context.place else NO_ITEMS  # which came over a connection
+            self.known.keep_chain(tenant, prepared.options.response_id, items, beginning, previous)
+        elif growing is not None and (turns is None or turns.items == beginning.items):
+            self.known.keep(tenant, growing, beginning, turns)
 
 
 class PreparedRequest(msgspec.Struct, frozen=True, eq=False):

@@ -15,7 +15,7 @@ from responses_gateway.request import ChatRequest, Loss, Policy, translate
 from responses_gateway.request.growing import ChatJson, Grown, TranslatedTurns, encoded, translate_growing
 from responses_gateway.request.tools.hosted_tools import HostedTools
 from responses_gateway.server.generation.preparation.context import Context, Item
-from responses_gateway.server.generation.preparation.encrypted_content import Encryption, removed_reasoning
+from responses_gateway.server.generation.preparation.encrypted_content import Encryption, is_compaction, removed_reasoning
 from responses_gateway.server.generation.preparation.ground import Ground, Openings, ReadDocuments, RequestScope, with_texts
 from responses_gateway.server.generation.preparation.kept_response import (
     ClientKeys,
@@ -95,15 +95,22 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         """Do as `translate`, from where the translation of the request that this one continues had got to. So many of its items
         may be `kept`, and tools be those of `others`, as in `translate_growing`. Return None where that cannot be done. Raise
         `ApiError` 400."""
-        items = request.input
-        assert isinstance(items, list)
+        model = request.model
         before = 0 if known is None else known.items
+        items = _listed(request.input)
+        history = None
+        if context.history:
+            new = [*context.history[before:]]
+            if any(map(is_compaction, new)):  # because it replaces what is before it
+                return None
+            history = self.encryption.decrypt_items(new, self.tenant, model, "history", before)
+            before = 0
         rest = items[before:] if before else items
-        readable = self.encryption.decrypt_items(rest, self.tenant, request.model, "input", before)
-        grown = translate_growing(request, self.policy, readable, known, kept, others)
+        readable = self.encryption.decrypt_items(rest, self.tenant, model, "input", before)
+        grown = translate_growing(request, self.policy, readable, known, kept, others, history)
         if grown is None:
             return None
-        return msgspec.structs.replace(grown, chat=self._whole(grown.chat, context, items, request.model))
+        return msgspec.structs.replace(grown, chat=self._whole(grown.chat, context, request.input, model))
 
     def _whole(self, chat_request: ChatRequest, context: Context, request_input: Any, model: str) -> ChatRequest:
         """Return a chat request with what its translation alone does not know."""
@@ -159,7 +166,7 @@ NOT_CONTINUABLE = Continuable()
 class Translated(msgspec.Struct, frozen=True, eq=False):
     """The chat request, whose body is complete, and encoded as `data`, with the parts of that where they are known (`written`);
     the losses in the words of the client; whether another backend may continue the answer. `translation` is how it was made,
-    for the request that follows a summary."""
+    for the request that follows a summary, and `beginning` what the next request can go on from."""
 
     chat: ChatRequest
     data: bytes
@@ -167,6 +174,7 @@ class Translated(msgspec.Struct, frozen=True, eq=False):
     continuable: Continuable
     translation: Translation
     written: ChatJson | None
+    beginning: TranslatedTurns | None
 
 
 class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
@@ -183,7 +191,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
     async def translated(self, ground: Ground, opened: Openings) -> Translated:
         """Return the complete chat request. Raise `ApiError`."""
         translation = self._translation(ground, opened)
-        grown = None if ground.scope.growing is None else await self._grown(translation, ground, opened)
+        grown = await self._grown(translation, ground, opened) if ground.may_grow else None
         chat = await self._in_turn(translation, ground) if grown is None else grown.chat
         continuable = self._continuable(ground, chat)
         losses: Sequence[Loss] = chat.losses
@@ -191,7 +199,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         if continuable.now and not translation.token_ids:
             body = _with_token_ids(body)
             translation = msgspec.structs.replace(translation, token_ids=True)  # because the request after a summary needs them
-        written = None if grown is None else self._encoded(grown, body, ground)
+        written, beginning = (None, None) if grown is None else encoded(grown, body)
         data = msgspec.json.encode(body) if written is None else written.data
         reading = ground.scope.reading
         if reading is not None:
@@ -206,7 +214,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
             losses = [*reading.losses, *reading.words(losses)]
         if body is not chat.body:
             chat = msgspec.structs.replace(chat, body=body)
-        return Translated(chat, data, losses, continuable, translation, written)
+        return Translated(chat, data, losses, continuable, translation, written, beginning)
 
     def asks_for_token_ids(self, model: str, in_force: InForce) -> bool:
         """Tell whether the backend is to send the ids of its tokens: always, or where they help and it can send them."""
@@ -247,32 +255,20 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         """Translate a request that may be one of a growing thread; None where it has to be done whole. Raise `ApiError` 400."""
         request = ground.request
         context = ground.context
-        growing = ground.scope.growing
-        assert growing is not None
         reading = ground.scope.reading
         kept = None
         if reading is not None:
             if reading.turns is None:
                 return None
             kept = reading.turns.items
-        simple = not context.history and not context.references and opened.tools is None and not opened.documents.texts
-        if not simple or request.context_management or not isinstance(request.input, list):
+        if context.references or opened.tools is not None or opened.documents.texts or request.context_management:
             return None
-        known = growing.beginning
+        known = ground.known
         others = () if known is not None else tuple(self.known.beginnings(translation.tenant))
-        rest = request.input if known is None else request.input[known.items :]
+        rest = ground.new_items
         if not _takes_long(rest, request.tools if known is None else None):
             return translation.grow(request, context, known, kept, others)
         return await self.queue.in_thread(translation.tenant, translation.grow, request, context, known, kept, others)
-
-    def _encoded(self, grown: Grown, body: Mapping[str, Any], ground: Ground) -> ChatJson:
-        """Return the chat request as JSON, and keep what the next request of the thread can go on from."""
-        written, beginning = encoded(grown, body)
-        growing = ground.scope.growing
-        turns = None if ground.scope.reading is None else ground.scope.reading.turns
-        if beginning is not None and growing is not None and (turns is None or turns.items == beginning.items):
-            self.known.keep(ground.scope.caller.tenant, growing, beginning, turns)
-        return written
 
     def _continuable(self, ground: Ground, chat: ChatRequest) -> Continuable:
         """Find out whether the answer may be continued; then the ids of its tokens are needed."""
@@ -302,6 +298,13 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
             return False  # because a compaction is asked for again: it has no stream to be resumed
         # Calls that go on, because what runs them (a hosted tool, a later request) is not in the journal.
         return not any(target.continues for target in chat.tools.values())
+
+
+def _listed(request_input: Any) -> list[Any]:
+    """Return an input as items, as the translation reads it."""
+    if isinstance(request_input, str):
+        return [{"type": "message", "role": "user", "content": request_input}]
+    return request_input or []
 
 
 def _with_token_ids(body: Mapping[str, Any]) -> dict[str, Any]:
