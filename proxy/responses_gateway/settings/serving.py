@@ -39,9 +39,9 @@ class ListeningSettings(Section):
     """Maximum size of a request body after decompression, in bytes or with a unit (`100MiB`). All bodies in one process
     together may have ten times that size; beyond that, the largest one still being received is refused with 503."""
     known_history_bytes: ByteSize = Field(default=ByteSize(64 * 1024 * 1024))
-    """Memory of one process for the histories of recent requests. An agent sends its whole history with each turn; the part
-    that is known is not parsed and translated again. This applies to bodies of 32 KiB to 4 MiB; each takes four to six times
-    its size. 0 turns this off."""
+    """Memory of one process for the histories of recent requests. An agent sends its whole history with each turn, or continues
+    it by `previous_response_id`; the part that is known is not read and translated again. This applies to histories of 32 KiB
+    to 4 MiB; each takes four to six times its size. 0 turns this off."""
 
 
 class TimingSettings(Section):

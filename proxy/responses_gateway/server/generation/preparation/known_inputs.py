@@ -63,8 +63,8 @@ class KnownValues(NamedTuple):
 
 
 class KnownInput(msgspec.Struct, eq=False):
-    """A request of the growing thread `name`, whose body is of this `form`. `body` is how it came. `size`: what is kept of it takes so
-    many bytes. `probe`: where two bodies are compared first. `memory`: what was stored of its thread."""
+    """A request of the growing thread `name`, whose body is of this `form`. `body` is how it came. `size`: what is kept of it
+    takes so many bytes. `probe`: where two bodies are compared first. `memory`: what was stored of its thread."""
 
     name: str
     form: BodyForm
