@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from operator import is_
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ from responses_gateway.simulator import create_app as create_simulator
 from responses_gateway.simulator import serving
 from responses_gateway.state import histories
 from responses_gateway.state.interfaces import Sql
+from responses_gateway.state.records import NO_ITEMS, KnownItems
 from tests.server.resources.test_websocket_resource import connect
 from tests.server.running_gateway import Served, gateway, run
 from tests.waiting import PATIENCE
@@ -160,12 +162,12 @@ def test_a_turn_of_a_known_history_stores_its_own_items_alone(monkeypatch: pytes
 
 def test_a_turn_of_a_chain_reads_and_translates_its_own_items_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    decode = histories._decode
+    items = histories.HistoryTable.items
 
-    def noted(data: bytes) -> Any:
-        items = decode(data)
-        read.append(len(items))
-        return items
+    async def noted(table: histories.HistoryTable, end: int, known: KnownItems = NO_ITEMS) -> Sequence[dict[str, Any]]:
+        found = await items(table, end, known)
+        read.append(len(found) - sum(map(is_, found, known.items)))
+        return found
 
     async def test() -> None:
         asked: dict[str, list[bytes]] = {"known": [], "unknown": []}
@@ -190,7 +192,7 @@ def test_a_turn_of_a_chain_reads_and_translates_its_own_items_alone(monkeypatch:
                 chains[1].append(await ask(without, sent, chains[1][-1] if number else None))
                 read.clear()
                 with monkeypatch.context() as patch:
-                    patch.setattr(histories, "_decode", noted)
+                    patch.setattr(histories.HistoryTable, "items", noted)
                     chains[0].append(await ask(with_memory, sent, chains[0][-1] if number else None))
                 if number > 2:
                     assert max(read) <= 5  # those of the last turn
