@@ -5,8 +5,8 @@ later evidence may correct."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,8 @@ from responses_gateway.telemetry import logs
 
 # Most models that are known, because their names come from clients.
 _MOST_MODELS = 1000
+# Most lists of tools that are kept, because they come from clients.
+_MOST_TOOLS = 64
 # What becomes of `strict` in tools: the server enforces the schema (`enforced`), with another prompt (`rendered`), or does not
 # (`ignored`); the model keeps to the schema in any case (`kept`), or the request is `refused`.
 Enforcement: TypeAlias = Literal["enforced", "rendered", "ignored", "kept", "refused"]
@@ -27,9 +29,9 @@ class KnownModel(msgspec.Struct, frozen=True):
     `field`: its reasoning came in a field of its own. `marked`: it opened its reasoning itself, in the text. `opens`: the
     prompt ends inside reasoning, where a request leaves it to the template; `opens_if_asked`: where a request turns thinking
     on. `calls_field`: a call came in a field of its own; `calls_written`: so many answers ended with a call in their text, two
-    at most. `forms`: what its template wants of messages, and its server of tools, by name. `prompt_end`: how to see that in
-    the ids of a prompt; `thoughts`: how to see thoughts in those of an answer. `enforcement`: what becomes
-    of strict tools, by the label of the backend."""
+    at most. `forms`: what its template wants of messages, by name. `prompt_end`: how to see that in the ids of a prompt;
+    `thoughts`: how to see thoughts in those of an answer. `enforcement`: what becomes of strict tools, by the label of the
+    backend."""
 
     field: bool = False
     marked: bool = False
@@ -67,11 +69,13 @@ UNKNOWN = KnownModel()
 
 
 class KnownModels(BoundedDict[str, KnownModel]):
-    """What is known of each model, by the backend's name of it. `report` is called with what was learned, for other workers."""
+    """What is known of each model, by the backend's name of it. `report` is called with what was learned, for other workers.
+    `plain_tools`: by the model and the digest of tools that its server has refused, the form in which it took them."""
 
     def __init__(self) -> None:
         super().__init__(_MOST_MODELS)
         self.report: Callable[[Mapping[str, KnownModel]], None] = lambda _learned: None
+        self.plain_tools: BoundedDict[tuple[str, bytes], Sequence[Any]] = BoundedDict(_MOST_TOOLS)
         self.may_ask = False  # servers are examined, by this process or another one
 
     def learn(self, model: str, news: KnownModel) -> None:

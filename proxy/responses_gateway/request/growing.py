@@ -18,7 +18,7 @@ from responses_gateway.request.input.item_reader import ItemReader, TurnEnd
 from responses_gateway.request.input.items import Entry, entries_at
 from responses_gateway.request.loss_report import Loss, LossReport
 from responses_gateway.request.parameters.parameters import CHECKED, refuse_unavailable, refuse_unsupported
-from responses_gateway.request.policy import PLAIN_TOOLS, Policy
+from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.catalog import Catalog
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS
 from responses_gateway.request.translation import ChatRequest, ReadItems, ReadRequest
@@ -137,7 +137,7 @@ def translate_growing(
     `kept`: so many items of the input may be kept for the next one, and the model speaks behind them; None: all of them are in
     the next one, too. `others` are of other threads, whose tools may be the same: all threads of an agent have its tools.
     Return None where that takes more than these. Raises `ApiError` 400 as `translate` does."""
-    if policy.user_messages != "keep" or policy.template_forms - {PLAIN_TOOLS} or policy.continues_last_message:
+    if policy.user_messages != "keep" or policy.template_forms or policy.continues_last_message:
         return None  # because then the last messages may become others
     if known is not None and not known.is_of(request, policy):
         return None

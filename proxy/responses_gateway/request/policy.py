@@ -9,8 +9,6 @@ import msgspec
 
 # The form of a conversation in which turns alternate.
 ALTERNATING = "alternating"
-# That of tools whose schemas are plain (`tools/plain_tools.py`).
-PLAIN_TOOLS = "plain_tools"
 
 CallIds: TypeAlias = Literal["keep", "nine", "numbered"]
 
@@ -25,7 +23,7 @@ class Policy(msgspec.Struct, frozen=True):
     system message ("merge"; this changes the beginning of the prompt, so the backend's prefix cache misses).
     `user_messages`: whether consecutive user messages stay separate ("keep") or become one ("merge"), or all turns are made to
     alternate ("alternate"; for templates that insist on it, see `input/alternation.py`).
-    `template_forms`: the forms that a template has turned out to want (see `input/template_forms.py`), and its server of tools.
+    `template_forms`: the forms that a template has turned out to want (see `input/template_forms.py`).
     `reasoning_field`: the field of an assistant message that carries reasoning items back.
     `reasoning_effort`: "map" sends the efforts that servers know and turns off thinking for "none"; "pass" sends any
     value unchanged; "drop" sends none.

@@ -499,6 +499,15 @@ def test_tools_whose_schemas_a_server_refuses_are_sent_in_a_plain_form(door: str
                 assert "tool:schema" in outcome.known["losses"]
             assert len(server.requests) == 3
             assert "anyOf" in server.requests[-1]["tools"][0]["function"]["parameters"]["properties"]["a"]["description"]
+            # Other tools, of another client perhaps, stay as they come.
+            enum = {"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}}
+            others = {
+                "responses": {"type": "function", "name": "f", "parameters": enum},
+                "messages": {"name": "f", "input_schema": enum},
+            }
+            outcome = await say(served, door, streamed=True, tools=[others[door]])
+            assert server.requests[-1]["tools"][0]["function"]["parameters"]["properties"] == enum["properties"]
+            assert "losses" not in outcome.known
 
     run(test())
 

@@ -19,8 +19,8 @@ SIMPLIFIED = Loss("tool", "schema", "adapted", "plain, the rest in words, where 
 UNFORCED = Loss(
     "parameter", "tool_choice", "adapted", "the tool is offered alone, or no call is forced: the backend refuses it"
 )
-# The most schemas of one tool that are read, because other requests wait meanwhile, and how deep they may be.
-_MOST = 2_000
+# The most schemas of one request that are read, because that takes 20 us each, and how deep they may be.
+_MOST = 10_000
 _DEEPEST = 12
 _LONGEST = 1_000  # characters of what is told in words
 _READ = 16 * 1024  # bytes of a refusal that are searched
@@ -61,19 +61,24 @@ def losses_of_tools(body: Mapping[str, Any], sent: Mapping[str, Any]) -> list[Lo
 def plain_tools(tools: Iterable[Object]) -> list[Object]:
     """Return the tools of a chat request in the plain form, none of them strict."""
     plain = []
+    reader = _PlainReader()
     for tool in tools:
         function = {name: value for name, value in tool["function"].items() if name != "strict"}
-        plain.append({**tool, "function": {**function, "parameters": _PlainReader(function["parameters"]).parameters}})
+        plain.append({**tool, "function": {**function, "parameters": reader.parameters(function["parameters"])}})
     return plain
 
 
 class _PlainReader:
-    """Reads the schema of the `parameters` of one tool."""
+    """Reads the schemas of the `parameters` of tools, one after the other."""
 
-    def __init__(self, schema: Object) -> None:
-        self._root = schema
+    def __init__(self) -> None:
+        self._root: Object = {}
         self._left = _MOST
-        self.parameters = self._plain({**schema, "type": "object"}, 0)
+
+    def parameters(self, schema: Object) -> Object:
+        """Return the schema of one tool in the plain form."""
+        self._root = schema
+        return self._plain({**schema, "type": "object"}, 0)
 
     def _plain(self, schema: Any, depth: int) -> Object:
         """Return a schema in the plain form, which is right for all values that the schema is right for."""

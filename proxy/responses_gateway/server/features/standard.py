@@ -9,13 +9,13 @@ from responses_gateway.server.features.completion_windows.feature import COMPLET
 from responses_gateway.server.features.decisions.decisions import DECISIONS
 from responses_gateway.server.features.feature import Feature
 from responses_gateway.server.features.hosted_tools.feature import HOSTED_TOOLS
-from responses_gateway.server.features.moderation.guarded_answer import MODERATION
+from responses_gateway.server.features.moderation.feature import MODERATION
 from responses_gateway.server.features.rollouts.feature import ROLLOUTS
-from responses_gateway.server.features.safeguards.judge import SAFEGUARDS
+from responses_gateway.server.features.safeguards.feature import SAFEGUARDS
 from responses_gateway.server.features.session_hints.feature import SESSION_HINTS
 from responses_gateway.server.features.sessions.feature import SESSIONS
 from responses_gateway.server.features.tool_calls.feature import TOOL_CALLS
-from responses_gateway.server.features.webhooks.deliveries import WEBHOOKS
+from responses_gateway.server.features.webhooks.feature import WEBHOOKS
 from responses_gateway.settings import Settings
 
 FEATURES: tuple[Feature, ...] = (

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
-from functools import partial
 
 import msgspec
 
 from responses_gateway.request.parameters.moderation import read_modes
-from responses_gateway.server.features.feature import Core, Feature, Opened
-from responses_gateway.server.features.moderation.guard import MODERATION_METRICS, Guard
+from responses_gateway.server.features.moderation.guard import Guard
 from responses_gateway.server.features.moderation.held_answer import MOST_HELD, HeldAnswer, HeldEnd
 from responses_gateway.server.features.moderation.moderation import Moderation
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.upstream.chat_call import AnswerSource, ChatCall, Receive
 from responses_gateway.settings import Settings
-from responses_gateway.settings.moderation import ModerationSettings
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.tools import ToolTable
 
@@ -209,12 +205,3 @@ class GuardedAnswer:
             if task.cancelled():
                 return
             task.result()  # a defect ends the response
-
-
-async def _open(core: Core, _stack: AsyncExitStack) -> Opened | None:
-    if core.settings.moderation_model is None:
-        return None
-    return Opened(steps=[partial(moderate, Guard(core.responses.pool, core.settings, core.metrics))])
-
-
-MODERATION = Feature("moderation", ModerationSettings, _open, MODERATION_METRICS)

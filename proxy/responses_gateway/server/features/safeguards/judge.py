@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 
 import msgspec
 
@@ -26,14 +25,12 @@ from responses_gateway.request.safeguards import (
     results_of,
     unavailable,
 )
-from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.generation import NullSink
 from responses_gateway.server.generation.preparation.context import Caller, caller_within
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.settings import Settings
-from responses_gateway.settings.moderation import SafeguardSettings
 from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.writer.messages import MessageOptions, MessageStream, Safeguards
 from responses_gateway.telemetry import logs
@@ -181,14 +178,3 @@ class _Questions:
         if usage is not None:
             self.input += usage.input or 0
             self.output += usage.output or 0
-
-
-async def _open(core: Core, _stack: AsyncExitStack) -> Opened | None:
-    model = core.settings.safeguards_model
-    if model is None:
-        return None
-    judge = Judge(model, core.responses)
-    return Opened(steps=[judge.prepare], conclusions=[judge.conclude])
-
-
-SAFEGUARDS = Feature("safeguards", SafeguardSettings, _open, SAFEGUARD_METRICS)

@@ -4,17 +4,13 @@ All of it is read from the store: every gateway of a fleet answers the same."""
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from typing import Any
 
 from aiohttp import web
 from yarl import URL
 
-from responses_gateway.server.features.feature import Core, Feature, Opened
-from responses_gateway.server.features.webhooks.sender import WEBHOOK_METRICS, Webhooks
-from responses_gateway.server.http.routes import HttpRoute
 from responses_gateway.settings import Settings
-from responses_gateway.settings.background import WebhookEndpoint, WebhookSettings
+from responses_gateway.settings.background import WebhookEndpoint
 from responses_gateway.state.webhooks import Amounts, Left, WebhookTable
 from responses_gateway.wire.errors import ApiError
 
@@ -74,23 +70,3 @@ def _delivery(left: Left) -> dict[str, Any]:
         "next_attempt_at": left.next_attempt_at,
         "last_failure": left.last_failure,
     }
-
-
-async def _open(core: Core, stack: AsyncExitStack) -> Opened | None:
-    store = core.responses.store
-    if store is None:
-        return None
-    deliveries = WebhookDeliveries(core.settings, WebhookTable(store.database))
-    # Without endpoints, too, because deliveries of earlier ones may be left.
-    routes = [
-        HttpRoute("GET", "/admin/webhooks", deliveries.list_all, for_operators=True),
-        HttpRoute("POST", "/admin/webhooks/{id}", deliveries.send_again, for_operators=True),
-    ]
-    if not core.settings.webhooks:
-        return Opened(routes=routes)
-    webhooks = Webhooks(core.settings.webhooks, store, core.metrics)
-    stack.push_async_callback(webhooks.close)
-    return Opened(announcements=[webhooks.announce], routes=routes)
-
-
-WEBHOOKS = Feature("webhooks", WebhookSettings, _open, WEBHOOK_METRICS)

@@ -30,7 +30,7 @@ from responses_gateway.server.generation.preparation.context import (
     find_context,
 )
 from responses_gateway.server.generation.preparation.kept_response import Beginning, KeptResponse
-from responses_gateway.server.generation.preparation.known_inputs import Growing, KnownInputs
+from responses_gateway.server.generation.preparation.known_inputs import Growing, KnownChain, KnownInputs
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.protocols.interface import Reading
 from responses_gateway.server.recording.recording import Recording
@@ -74,29 +74,16 @@ class RequestScope(msgspec.Struct, frozen=True):
 
 class Ground(msgspec.Struct, frozen=True):
     """What a request stands on: `request` is that of its context, as it is translated. The caller is in the session of
-    the response that it continues, if it names none. `known`: what was translated before of its history and input."""
+    the response that it continues, if it names none. `known`: what was translated before of its history and input;
+    `new_items`, which may be anything, are those behind that. `may_grow`: the next request may go on from its translation."""
 
     request: ResponsesRequest
     context: Context
     policy: Policy
     scope: RequestScope
-    known: TranslatedTurns | None = None
-
-    @property
-    def may_grow(self) -> bool:
-        """Whether the next request may go on from the translation of this one."""
-        scope = self.scope
-        if self.context.history:
-            return self.request.previous_response_id is not None and scope.recording is None
-        return scope.growing is not None and isinstance(self.request.input, list)
-
-    @property
-    def new_items(self) -> Sequence[Any]:
-        """The items of the history and the input behind those that are known; they may be anything."""
-        items: Sequence[Any] = self.request.input if isinstance(self.request.input, list) else ()
-        if self.context.history:
-            items = [*self.context.history, *items]
-        return items if self.known is None else items[self.known.items :]
+    known: TranslatedTurns | None
+    new_items: Sequence[Any]
+    may_grow: bool
 
 
 async def find_ground(
@@ -123,12 +110,28 @@ async def find_ground(
     elif store is not None and scope.kept is not None:
         context = await context_at(store, tenant, request, scope.kept.history)
     elif context is None:
-        items = NO_ITEMS if chained is None else chained.items
-        context = Context(request) if store is None else await find_context(store, tenant, request, items)
+        known_items = NO_ITEMS if chained is None else chained.items
+        context = Context(request) if store is None else await find_context(store, tenant, request, known_items)
     if context.session is not None:
         scope = msgspec.structs.replace(scope, caller=caller_in(context.session, scope.caller))
-    begun = chained if context.history else scope.growing
-    return Ground(context.request, context, policy, scope, None if begun is None else begun.beginning)
+    return _ground(context, policy, scope, chained)
+
+
+def _ground(context: Context, policy: Policy, scope: RequestScope, chained: KnownChain | None) -> Ground:
+    """Return what a request stands on, of which a part may be known: of the response that it continues, or by its bytes."""
+    request = context.request
+    items: Sequence[Any] = request.input if isinstance(request.input, list) else ()
+    if context.history:
+        begun: KnownChain | Growing | None = chained
+        items = [*context.history, *items]
+        may_grow = request.previous_response_id is not None and scope.recording is None
+    else:
+        begun = scope.growing
+        may_grow = begun is not None and isinstance(request.input, list)
+    translated = None if begun is None else begun.beginning
+    if translated is not None:
+        items = items[translated.items :]
+    return Ground(request, context, policy, scope, translated, items, may_grow)
 
 
 class HostedToolbox(Protocol):

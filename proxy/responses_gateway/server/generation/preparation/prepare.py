@@ -24,7 +24,6 @@ from responses_gateway.hosted.pdf import PdfReader
 from responses_gateway.request import ChatRequest, Loss
 from responses_gateway.request.growing import TranslatedTurns
 from responses_gateway.request.parameters.background_options import long_window
-from responses_gateway.request.policy import PLAIN_TOOLS
 from responses_gateway.server.generation.hosted_tools.turns import FurtherTurns, HostedTurns
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER
@@ -250,10 +249,8 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         route = self._route(ground, followed=followed)
         reading = ground.scope.reading
         words = list if reading is None else reading.words
-        plain = PLAIN_TOOLS in ground.policy.template_forms and "tools" in chat.body
-        written = translated.written
         return ChatCall(
-            chat.body, translated.data, _headers(ground), route, chat.added, plain_tools=plain, words=words, written=written
+            chat.body, translated.data, _headers(ground), route, chat.added, words=words, written=translated.written
         )
 
     def _route(self, ground: Ground, *, followed: bool) -> Route:

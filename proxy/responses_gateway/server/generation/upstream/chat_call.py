@@ -15,7 +15,6 @@ from responses_gateway.backend.served_models import Route
 from responses_gateway.request import Loss
 from responses_gateway.request.growing import ChatJson
 from responses_gateway.request.prompt_cache.prompt_print import Prompt, read_prompt
-from responses_gateway.request.tools.plain_tools import plain_tools
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.settings.backend import PLACEHOLDERS
@@ -63,7 +62,6 @@ class ChatCall(msgspec.Struct, frozen=True, eq=False):
     """The body of a chat request, as data and as the JSON that is sent (`data`); the headers that go with it, and its route.
     `added` are the fields of the body that the client has not asked for, and `words` names what it loses with them. `keeper`
     may keep something of the answer. `strict` has servers enforce the schemas of its tools, which `body` has as they came.
-    `plain_tools`: the server wants its tools so (`request/tools/plain_tools.py`), which `body` has as they came, too.
     `written` are the parts of the JSON, where they are known.
 
     Nothing changes a body in place: `with_body` returns the call of another one."""
@@ -74,7 +72,6 @@ class ChatCall(msgspec.Struct, frozen=True, eq=False):
     route: Route
     added: AddedFields = ALWAYS_ADDED
     strict: StrictTools | None = None
-    plain_tools: bool = False
     words: Callable[[Iterable[Loss]], Sequence[Loss]] = list
     keeper: AnswerKeeper | None = None
     written: ChatJson | None = None
@@ -90,9 +87,12 @@ class ChatCall(msgspec.Struct, frozen=True, eq=False):
         """Return the call with another body, which is encoded here and nowhere else."""
         return msgspec.structs.replace(self, body=body, data=msgspec.json.encode(body), written=None)
 
-    def with_plain_tools(self) -> ChatCall:
-        """Return the call with its tools in the plain form, in which none is strict."""
-        return msgspec.structs.replace(self.with_body({**self.body, "tools": plain_tools(self.body["tools"])}), strict=None)
+    def with_tools(self, tools: Sequence[Any]) -> ChatCall:
+        """Return the call with other tools, none of which is strict. Messages whose JSON is known are not encoded anew."""
+        body = {**self.body, "tools": tools}
+        written = None if self.written is None else self.written.with_fields(body)
+        data = msgspec.json.encode(body) if written is None else written.data
+        return msgspec.structs.replace(self, body=body, data=data, written=written, strict=None)
 
     def strict_data(self, form: StrictForm) -> bytes:
         """Return the JSON that is sent, with strict tools. What stands before them, the history, is not encoded anew."""

@@ -3,6 +3,11 @@ fields of the gateway's own that a server refuses (`backend/transport/optional_f
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
 import msgspec
 
 from responses_gateway.backend.pool import HeadersFor, Pool
@@ -11,12 +16,13 @@ from responses_gateway.backend.transport.optional_fields import REFUSALS
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.request import Loss
 from responses_gateway.request.input.template_forms import forms_to_try, in_forms, losses_of
-from responses_gateway.request.policy import PLAIN_TOOLS
 from responses_gateway.request.tools.plain_tools import losses_of_tools, other_tools
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.upstream.chat_call import ChatCall, StrictForm
 from responses_gateway.wire.errors import ApiError
 
+# Bytes of tools whose form is kept.
+_LONGEST_TOOLS = 256 * 1024
 _REFUSED = "the backend refuses it"
 _NO_SWITCH = "the backend refuses the switch of its template"
 # What a client loses with a field. Without the others nothing is lost that anybody has asked for.
@@ -59,8 +65,9 @@ async def in_another_form(
     pool: Pool, known: KnownModels, call: ChatCall, refused: ChatStream, headers: HeadersFor
 ) -> tuple[ChatStream, ChatCall]:
     """Ask again with tools or messages in the forms that the refusal may be about. Return the answer and its request, or the
-    refusal as it was: an answer of any other kind says nothing about what the client has sent. What is accepted is remembered,
-    but for the choice of a tool, which may be refused only while the model thinks (DeepSeek, Qwen)."""
+    refusal as it was: an answer of any other kind says nothing about what the client has sent. What is accepted is remembered:
+    a form of messages for the model, one of tools for these tools alone, because another client's are not to become plain. But
+    not the choice of a tool, which may be refused only while the model thinks (DeepSeek, Qwen)."""
     forms: frozenset[str] = frozenset()
     continued = bool(call.body.get("continue_final_message"))
     other = call
@@ -68,11 +75,10 @@ async def in_another_form(
     former: bytes | None = None
     while chat.status in REFUSALS:
         refusal = await chat.early_refusal()
-        tools = other_tools(refusal, other.body)
+        # In a thread, because a client's schemas may be large.
+        tools = await asyncio.to_thread(other_tools, refusal, other.body)
         body = {**other.body, **tools}
-        if body != other.body and "tool_choice" not in tools:
-            forms |= {PLAIN_TOOLS}
-        elif body == other.body:
+        if body == other.body:
             for forms in forms_to_try(refusal, forms, again=former in (None, refusal)):  # noqa: B020  (those of the last turn)
                 body = {**other.body, "messages": in_forms(call.body["messages"], forms, continued=continued)}
                 if body != other.body:
@@ -87,11 +93,35 @@ async def in_another_form(
         except ApiError:
             break
     if chat.status == 200:
-        known.learn(pool.own_name(call.route.model), KnownModel(forms=forms))
+        _remember(known, pool.own_name(call.route.model), call.body, other.body, forms)
         return chat, other
     if chat is not refused:
         chat.close()
     return refused, call
+
+
+def _remember(
+    known: KnownModels, model: str, refused: Mapping[str, Any], taken: Mapping[str, Any], forms: frozenset[str]
+) -> None:
+    known.learn(model, KnownModel(forms=forms))
+    tools = refused.get("tools")
+    if taken.get("tools") != tools and taken.get("tool_choice") == refused.get("tool_choice"):
+        key = _key_of(model, tools)
+        if key is not None:
+            known.plain_tools[key] = taken["tools"]
+
+
+def with_taken_tools(known: KnownModels, pool: Pool, call: ChatCall) -> ChatCall:
+    """Return a call with its tools in the form in which a server took them that has refused these before."""
+    key = _key_of(pool.own_name(call.route.model), call.body.get("tools"))
+    tools = None if key is None else known.plain_tools.get(key)
+    return call if tools is None else call.with_tools(tools)
+
+
+def _key_of(model: str, tools: Sequence[Any] | None) -> tuple[str, bytes] | None:
+    """Return by what the form of tools is kept; None if they are too long to be kept, or if there are none."""
+    data = msgspec.json.encode(tools)
+    return (model, blake2b(data, digest_size=16).digest()) if tools and len(data) <= _LONGEST_TOOLS else None
 
 
 def report_changes(log: RequestLog, call: ChatCall, sent: ChatCall, chat: ChatStream) -> None:

@@ -20,7 +20,12 @@ from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.upstream.chat_call import AnswerFilter, ChatCall, Receive
 from responses_gateway.server.generation.upstream.continuation import CannotContinue, Cause, Continuation
-from responses_gateway.server.generation.upstream.second_form import in_another_form, report_changes, with_strict_tools
+from responses_gateway.server.generation.upstream.second_form import (
+    in_another_form,
+    report_changes,
+    with_strict_tools,
+    with_taken_tools,
+)
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
@@ -150,7 +155,7 @@ class Upstream:
         if self._counter is not None:
             self._counter.start(self.call)
         call = self.call
-        sent = call.with_plain_tools() if call.plain_tools else call
+        sent = with_taken_tools(self._known, self._pool, call) if self._known.plain_tools else call
         if sent.strict is None:
             chat = await self._pool.open_chat(sent.data, self._headers_for, sent.route, added=sent.added)
         else:
