@@ -86,6 +86,34 @@ def test_another_backend_is_asked_where_one_dies_before_the_first_token_of_a_lat
     run(test())
 
 
+class Unforced(Pair):
+    """Backends that refuse to have a call forced."""
+
+    async def play(self, connection: Connection) -> None:
+        if b'"tool_choice":"required"' in connection.request:
+            connection.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 24\r\n\r\ntool_choice is not known")
+        else:
+            await super().play(connection)
+
+
+def test_a_turn_that_is_asked_in_another_form_and_then_of_another_backend_is_one_call_of_a_rollout() -> None:
+    """Else each later turn would be known by the messages of the one before, and nothing would continue the last one."""
+
+    async def test() -> None:
+        pair = Unforced(calls(ADD), says("It is 3."), says("Yes."), breaks={0: 0})
+        async with pair.served() as (served, _):
+            fields: dict[str, Any] = {"tools": [MCP], "headers": {"X-Rollout-Id": "ep1"}}
+            asked = {"role": "user", "content": "hi"}
+            answer = (await post(served, input=[asked], tool_choice="required", **fields)).final
+            await post(served, input=[asked, *answer["output"], asked], **fields)
+            one, two, three = (await ask(served, "GET", "/rollouts/ep1")).json["calls"]
+            assert pair.answers == 4
+        assert two["id"] == answer["id"]
+        assert [call["parent"] for call in (one, two, three)] == [None, one["id"], two["id"]]
+
+    run(test())
+
+
 def test_a_backend_that_dies_in_a_later_turn_fails_the_response_with_the_items_so_far() -> None:
     async def test() -> None:
         async with Pair(calls(ADD), says("It is 3."), breaks={1: 1}).served(store="memory") as (served, _):

@@ -72,7 +72,7 @@ class ResponseKeeper:
     chain: TokenChain | None  # of prompts that are to be ids
     _prompts: list[AskedPrompt] = field(default_factory=list)  # by turn
     _parentage: Parentage | None = None  # of the first turn
-    _sent: Mapping[str, Any] | None = None
+    _asked: int = 0  # turns, those that another gateway has asked as well
     _own: set[str] = field(default_factory=set)  # fields that have the ids of the prompt of a turn
 
     def begin(self, facts: RequestFacts) -> None:
@@ -81,8 +81,9 @@ class ResponseKeeper:
 
     async def asking(self, call: ChatCall) -> ChatCall:
         """Return a request as it is sent: with what the server is asked for."""
-        if call.body is self._sent:  # another backend is asked the same
+        if self._asked == len(self.recorder.calls):  # another backend is asked the same, perhaps in another form
             return call
+        self._asked = len(self.recorder.calls)
         body = {name: value for name, value in call.body.items() if name not in _PROMPT_FIELDS or name not in self._own}
         links = links_of(body)
         if self._parentage is None:
@@ -102,9 +103,7 @@ class ResponseKeeper:
             wanted[field_name] = value
             added[field_name] = AddedField()
             self._own.add(field_name)
-        call = msgspec.structs.replace(call.with_body({**body, **wanted}), added={**call.added, **added})
-        self._sent = call.body
-        return call
+        return msgspec.structs.replace(call.with_body({**body, **wanted}), added={**call.added, **added})
 
     async def keep(self, translator: Translator) -> None:
         """Store the calls of a response that has ended. Never raises: the response is the client's whatever becomes of them."""
