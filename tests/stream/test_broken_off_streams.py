@@ -269,6 +269,8 @@ def test_a_continuation_that_breaks_off_before_it_has_caught_up_is_continued() -
         [text("One", token_ids=[2**70])],
         [chunk({"content": [{"type": "text", "text": "One"}]}, token_ids=[5])],
         [chunk({"reasoning": "One"}), chunk({}, token_ids=[5])],
+        [token("One"), event({"choices": [{"index": 1, "delta": {"content": "x"}, "token_ids": [5]}]})],
+        [token("One"), event({"choices": [{"delta": {"content": "x"}, "token_ids": [5]}, {"index": 1}]})],
     ],
 )
 def test_without_all_ids_there_is_nothing_to_go_on_with(pieces: list[bytes]) -> None:

@@ -130,7 +130,8 @@ def test_chunks_of_another_choice_are_passed_over() -> None:
     turned = event({"choices": [{"index": 1, "delta": {"content": "b"}}, {"index": 0, "delta": {"content": "d"}}]})
     played = play(text("a"), other[0], text("b"), *other[1:], text("c"), turned, ending, finish())
     assert (played.response["status"], played.said) == ("completed", [("text", "abcd")])
-    assert play(*other, event({"choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]})).said == [("text", "xyz")]
+    ending = event({"choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]})
+    assert play(*other, *map(text, "abc"), ending).said == [("text", "xyz")]
 
 
 # ---- a message that repeats what deltas brought ------------------------------------------------------------------------

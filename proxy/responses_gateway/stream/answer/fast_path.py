@@ -257,7 +257,7 @@ class FastPath:
         self.item = None
 
     def look_ahead(self, waiting: bool) -> None:
-        """See whether the next chunk may be a usual one. Not if the reader is `waiting` for it."""
+        """See whether the next chunk may be a usual one. Not if the reader is `waiting` for it, or reads another choice."""
         field = self._field
         self.item = None if waiting or self._lifecycle.item is None else self._lifecycle.open_text
         self._kind = self._field = self._lifecycle.state

@@ -67,16 +67,17 @@ class TokenLedger:
         if not choices:
             return
         choice = choices[0]
-        if not self._prompt:
-            self._prompt = chunk.prompt_ids
+        if choice.index or len(choices) > 1:  # no vLLM: which of their texts are shown is not known here
+            self._complete = False
+            return
+        self._prompt = self._prompt or chunk.prompt_ids
         text = self._text(choice)
         ids = choice.token_ids
         if ids is None:
             if text or self.parsed:
                 self._complete = False
             return
-        if choice.finish_reason == "abort":
-            self.aborted = True
+        self.aborted |= choice.finish_reason == "abort"
         self.take(ids, text)
 
     def take(self, ids: list[int], text: str) -> None:

@@ -58,7 +58,7 @@ class Reader:
         self.said: Callable[[TextKind], str | None] | None = None
         self._logprobs = logprobs
         self._refusal_as_text = refusal_as_text
-        self._choice: int | None = None  # the index of the one that is read
+        self.choice: int | None = None  # the index of the one that is read
         self._text_choice: int | None = None  # that of another one which has its text
         self._reasoning_came = False
         self._text_came = False  # or a refusal
@@ -83,7 +83,7 @@ class Reader:
         if chunk.converted:
             self._repair("types_converted")
         choice = chunk.choices[0] if chunk.choices else None
-        if choice is not None and choice.index != self._choice:
+        if choice is not None and choice.index != self.choice:
             choice = self._choice_to_read(chunk.choices or ())
         if choice is not None:
             delta = choice.delta
@@ -145,10 +145,10 @@ class Reader:
     def _choice_to_read(self, choices: Sequence[Choice]) -> Choice | None:
         """Return the choice that the response is made of: the one that came first. Others were not asked for, so that calls in
         another one are its own, and the text if it has none: LiteLLM has counted the blocks of Bedrock as choices."""
-        if self._choice is None:
-            self._choice = choices[0].index
+        if self.choice is None:
+            self.choice = choices[0].index
         for choice in choices:
-            if choice.index == self._choice:
+            if choice.index == self.choice:
                 return choice
         for choice in choices:
             delta = choice.delta or chat.Delta()
