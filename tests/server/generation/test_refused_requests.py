@@ -512,6 +512,36 @@ def test_tools_whose_schemas_a_server_refuses_are_sent_in_a_plain_form(door: str
     run(test())
 
 
+def test_a_format_that_a_server_does_not_know_is_asked_for_in_another_way() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    refusals = {  # by the type of the format that they are about: DeepSeek's and LM Studio's
+        "json_schema": {"error": {"message": "This response_format type is unavailable now"}},
+        "json_object": {"error": "'response_format.type' must be 'json_schema' or 'text'"},
+    }
+    formats = {
+        "json_schema": {"type": "json_schema", "name": "x", "schema": schema, "strict": True},
+        "json_object": {"type": "json_object"},
+    }
+
+    sent = {
+        "json_schema": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}},
+        "json_object": {"type": "json_object"},
+    }
+
+    async def test(kind: str, message: Json) -> None:
+        other = {"json_schema": "json_object", "json_object": "json_schema"}[kind]
+        rules = [{"if": {"value": {"response_format": sent[kind]}}, "answer": {"status": 400, "json": message}}]
+        async with served_by(rules) as (served, (server,)):
+            outcome = await say(served, "responses", text={"format": formats[kind]})
+            assert outcome.known["status"] == "completed"
+            assert ("parameter:text.format" in outcome.known.get("losses", "")) == (kind == "json_schema")
+            assert outcome.turn["text"]["format"]["type"] == kind  # as it was asked for
+            assert server.requests[-1]["response_format"]["type"] == other
+
+    for kind, message in refusals.items():
+        run(test(kind, message))
+
+
 @pytest.mark.parametrize("thinks", [True, False])
 def test_a_model_that_cannot_be_forced_while_it_thinks_is_asked_without(thinks: bool) -> None:
     message = "Thinking mode does not support this tool_choice"

@@ -20,6 +20,7 @@ from responses_gateway.request.input.items import Entry
 from responses_gateway.request.loss_report import LossReport, Outcome
 from responses_gateway.request.parameters.background_options import check_background_options, long_window
 from responses_gateway.request.parameters.moderation import read_modes
+from responses_gateway.request.parameters.other_format import TOLD
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedField, AddedFields
 from responses_gateway.wire.errors import invalid_request
@@ -134,6 +135,7 @@ SPECIAL = (
     Parameter("max_tool_calls", "adapted", "enforced by the gateway: further calls are not passed on"),
     Parameter("max_output_tokens", "preserved", "sent under the name that the backend supports"),
     Parameter("text.format", "preserved", "its `type` is `text`, `json_object` or `json_schema`; sent as response_format"),
+    Parameter("text.format", "adapted", TOLD.reason),
     Parameter("text.verbosity", "preserved", "sent as verbosity, if the settings forward it"),
     Parameter("text.verbosity", "ignored", "otherwise: few chat servers support it", matters=True),
     Parameter("reasoning.effort", "preserved", "sent as reasoning_effort: none, minimal, low, medium, high"),

@@ -16,6 +16,7 @@ from responses_gateway.backend.transport.optional_fields import REFUSALS
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.request import Loss
 from responses_gateway.request.input.template_forms import forms_to_try, in_forms, losses_of
+from responses_gateway.request.parameters.other_format import losses_of_format, other_format
 from responses_gateway.request.tools.plain_tools import losses_of_tools, other_tools
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.upstream.chat_call import ChatCall, StrictForm
@@ -64,11 +65,12 @@ async def with_strict_tools(pool: Pool, call: ChatCall, headers: HeadersFor) -> 
 async def in_another_form(
     pool: Pool, known: KnownModels, call: ChatCall, refused: ChatStream, headers: HeadersFor
 ) -> tuple[ChatStream, ChatCall]:
-    """Ask again with tools or messages in the forms that the refusal may be about. Return the answer and its request, or the
-    refusal as it was: an answer of any other kind says nothing about what the client has sent. What is accepted is remembered:
-    a form of messages for the model, one of tools for these tools alone, because another client's are not to become plain. But
-    not the choice of a tool, which may be refused only while the model thinks (DeepSeek, Qwen)."""
+    """Ask again with the format, tools or messages in the forms that the refusal may be about. Return the answer and its
+    request, or the refusal as it was: an answer of any other kind says nothing about what the client has sent. What is
+    accepted is remembered: a form of messages for the model, one of tools for these tools alone, because another client's are
+    not to become plain. But not the choice of a tool, which may be refused only while the model thinks (DeepSeek, Qwen)."""
     forms: frozenset[str] = frozenset()
+    messages = call.body["messages"]
     continued = bool(call.body.get("continue_final_message"))
     other = call
     chat = refused
@@ -76,11 +78,12 @@ async def in_another_form(
     while chat.status in REFUSALS:
         refusal = await chat.early_refusal()
         # In a thread, because a client's schemas may be large.
-        tools = await asyncio.to_thread(other_tools, refusal, other.body)
-        body = {**other.body, **tools}
+        changes = other_format(refusal, other.body) or await asyncio.to_thread(other_tools, refusal, other.body)
+        messages = changes.get("messages", messages)
+        body = {**other.body, **changes}
         if body == other.body:
             for forms in forms_to_try(refusal, forms, again=former in (None, refusal)):  # noqa: B020  (those of the last turn)
-                body = {**other.body, "messages": in_forms(call.body["messages"], forms, continued=continued)}
+                body = {**other.body, "messages": in_forms(messages, forms, continued=continued)}
                 if body != other.body:
                     break
             else:
@@ -128,5 +131,7 @@ def report_changes(log: RequestLog, call: ChatCall, sent: ChatCall, chat: ChatSt
     """Report what of a request was changed on its way to the backend; once, though a response may have several turns."""
     losses = [_LOSSES[path] for path in chat.left_out if path in _LOSSES and path in call.added]
     if sent is not call:
-        losses += losses_of(call.body["messages"], sent.body["messages"]) + losses_of_tools(call.body, sent.body)
+        told = losses_of_format(call.body, sent.body)
+        losses += told or losses_of(call.body["messages"], sent.body["messages"])
+        losses += losses_of_tools(call.body, sent.body)
     log.losses([loss for loss in dict.fromkeys(call.words(losses)) if loss not in log.facts.losses])
