@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from responses_gateway.request.tools.plain_tools import other_tools, plain_tools
@@ -139,6 +139,8 @@ SCHEMAS = st.recursive(
 )
 
 
+@example({"anyOf": [{"items": True}]})
+@example({"allOf": [{"enum": ["a"]}], "type": "integer"})
 @given(SCHEMAS)
 def test_whatever_a_schema_is_its_plain_form_is_one(schema: Any) -> None:
     plain(schema if isinstance(schema, dict) else {"properties": {"a": schema}})

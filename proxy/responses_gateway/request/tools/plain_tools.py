@@ -29,6 +29,8 @@ _SENT = frozenset({
     "type", "description", "properties", "required", "items", "allOf", "anyOf", "oneOf", "$ref", "$defs", "definitions",
     "title", "$schema", "$id", "$comment",
 })  # fmt: skip
+# Members that schemas of one type have alone.
+_OF_TYPES = {"properties": "object", "required": "object", "items": "array", "enum": "string"}
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"}
 _OF_CHOICE = re.compile(r"tool_?choice", re.IGNORECASE)
 _OF_SCHEMAS = re.compile(
@@ -106,7 +108,8 @@ class _PlainReader:
             plain["enum"] = values
             words = {name: value for name, value in words.items() if name not in ("enum", "const")}
         plain["description"] = _described(schema.get("description") or plain.get("description"), words)
-        return {name: value for name, value in plain.items() if value or name == "properties"}
+        alien = _OF_TYPES.keys() - {name for name, kind in _OF_TYPES.items() if kind == plain["type"]}
+        return {name: value for name, value in plain.items() if name not in alien and (value or name == "properties")}
 
     def _all(self, schemas: Iterable[Any], depth: int) -> list[Object]:
         """Return schemas in the plain form, but for null: a value may be left out."""

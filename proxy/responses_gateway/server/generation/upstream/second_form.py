@@ -22,6 +22,8 @@ from responses_gateway.server.generation.request_log.request_log import RequestL
 from responses_gateway.server.generation.upstream.chat_call import ChatCall, StrictForm
 from responses_gateway.wire.errors import ApiError
 
+# Other forms of a request that are tried: all that there are.
+_MOST_ATTEMPTS = 20
 # Bytes of tools whose form is kept.
 _LONGEST_TOOLS = 256 * 1024
 _REFUSED = "the backend refuses it"
@@ -74,21 +76,21 @@ async def in_another_form(
     continued = bool(call.body.get("continue_final_message"))
     other = call
     chat = refused
-    former: bytes | None = None
-    while chat.status in REFUSALS:
+    refusals: list[bytes] = []
+    while chat.status in REFUSALS and len(refusals) < _MOST_ATTEMPTS:
         refusal = await chat.early_refusal()
         # In a thread, because a client's schemas may be large.
         changes = other_format(refusal, other.body) or await asyncio.to_thread(other_tools, refusal, other.body)
         messages = changes.get("messages", messages)
         body = {**other.body, **changes}
         if body == other.body:
-            for forms in forms_to_try(refusal, forms, again=former in (None, refusal)):  # noqa: B020  (those of the last turn)
+            for forms in forms_to_try(refusal, forms, again=refusals[-1:] in ([], [refusal])):  # noqa: B020  (those of the last turn)
                 body = {**other.body, "messages": in_forms(messages, forms, continued=continued)}
                 if body != other.body:
                     break
             else:
                 break
-        former = refusal
+        refusals.append(refusal)
         chat.close()
         other = call.with_body(body)
         try:
