@@ -93,7 +93,7 @@ SETTINGS = (
         "llama-cpp-python",
         cannot={
             **dict.fromkeys(("reasoning sent back", "cut", "usage"), "the server counts no tokens in a stream"),
-            "JSON schema": "the server refuses a JSON schema",
+            "JSON schema": "the server enforces no JSON schema",
             "forced tool": "a call cannot be forced if the gateway does the parsing",
             "overflow": "if a prompt is too long, the server ends the stream without an error",
             **_NO_COUNTING,
