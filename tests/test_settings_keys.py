@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from responses_gateway.settings import Settings, SettingsError, describe
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_said_and_no_key_repeated(tmp_path: Path, keys: Any, sa
 
 
 @pytest.mark.parametrize(
-    "text", ["hunter2", "alice=hunter2", "alice=", ",", "hunter2 " * 5, "{hunter2", "alice=hünter2" + "x" * 20]
+    "text", ["hunter2", "alice=hunter2", "alice=", ",", "hunter2 " * 5, "{hunter2", "alice=hünter2" + "x" * 20, " {}"]
 )
 def test_a_variable_that_is_wrong_never_opens_the_door(text: str) -> None:
     with pytest.raises(SettingsError) as caught:
@@ -114,6 +114,8 @@ def test_a_variable_that_is_wrong_never_opens_the_door(text: str) -> None:
     assert "nter2" not in str(caught.value)
 
 
+@example("{}")
+@example("{ }")
 @given(st.text(min_size=1, max_size=100).filter(lambda text: "\0" not in text))
 def test_no_text_opens_the_door_or_makes_it_fail(text: str) -> None:
     try:

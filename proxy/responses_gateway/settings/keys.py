@@ -129,9 +129,12 @@ def _from_text(text: str) -> object:
     """Parse `NAME=KEY` or `KEY`, separated by commas, or a JSON object as in the file. A `KEY` may be a hash."""
     if text.lstrip().startswith("{"):
         try:
-            return json.loads(text)
+            keys = json.loads(text)
         except ValueError:
             raise ValueError("not a JSON object") from None
+        if not keys:  # which would let everybody in
+            raise ValueError("an object without keys")
+        return keys
     found: dict[str, list[str]] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, key = part.partition("=")
