@@ -19,13 +19,16 @@ from hypothesis import HealthCheck, settings
 from pytest_rerunfailures import StatusDB
 
 from tests.stages import STAGES, TESTS, stage_of
-from tests.thoroughness import examples
+from tests.thoroughness import THOROUGH, examples
 
 TRACED = pytest.StashKey[bool]()
 
 # No example is wrong for taking long: that depends on the machine.
 _HEALTH = [HealthCheck.too_slow]
-settings.register_profile("any machine", deadline=None, max_examples=examples(100), suppress_health_check=_HEALTH)
+# CI tries the same data each time, so that a failure belongs to a change; brief runs try other data, by people who can look.
+settings.register_profile(
+    "any machine", deadline=None, max_examples=examples(100), derandomize=THOROUGH, suppress_health_check=_HEALTH
+)
 settings.load_profile("any machine")
 
 # Its asserts are read by tests in several folders: they should explain themselves there too.
