@@ -57,6 +57,8 @@ _TOO_LARGE = 413
 # The status of a method that a path does not have: a chat endpoint has POST.
 _OTHER_METHOD = 405
 
+# Bytes of a refusal that are searched.
+_SEARCHED = 16 * 1024
 # What is told of the time to wait, where no header tells it: "Please retry in 33.1s." (Google), "try again after 5 seconds".
 _WAIT = re.compile(r"\b(?:retry|try again) (?:in|after) (\d{1,4}(?:\.\d{1,9})?) ?s(?:ec|econds?)?\b", re.IGNORECASE)
 
@@ -150,6 +152,11 @@ def chat_refused(status: int, body: bytes, retry_after: float | None = None) -> 
     """Return the error for the refusal of a request that was sent with POST, given its status and body: like `read_error`, but
     a server that has something else at this path is a wrong URL."""
     return _no_endpoint(status) if status == _OTHER_METHOD else read_error(status, body, retry_after)
+
+
+def searched_text(refusal: bytes) -> str:
+    """Return what is searched of the body of a refused request: one that quotes the whole request would hold up all streams."""
+    return refusal[:_SEARCHED].decode("utf-8", "replace")
 
 
 def gateway_key_refused(status: int) -> ApiError:

@@ -9,11 +9,12 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
+from responses_gateway.wire.errors import searched_text
+
 # The server does not know a field, or not this value of it.
 Why: TypeAlias = Literal["name", "value"]
 
-# Bytes of a refusal that are read, and places of one name in it, because a refusal may quote the whole request.
-_LONGEST = 16 * 1024
+# Places of one name that are looked at, because a refusal may quote the whole request.
 _PLACES = 50
 # How many characters before or after the name of a field a word that refuses it may stand.
 _REACH = 240
@@ -121,7 +122,7 @@ class RefusedRequest(NamedTuple):
 
 def read_refused(body: bytes) -> RefusedRequest:
     """Read the body of a refused request: without the escapes of JSON, and without what the server would take instead."""
-    text = _SUGGESTIONS.sub(" ", body[:_LONGEST].decode("utf-8", "replace"))
+    text = _SUGGESTIONS.sub(" ", searched_text(body))
     for escaped, plain in _ESCAPES:
         text = text.replace(escaped, plain)
     of_names = [word.start() for word in _OF_NAMES.finditer(text)]

@@ -62,7 +62,7 @@ def entries(
     if count > limit:
         raise too_long("input", count, limit, "items, the history included" if history else "items")
     if isinstance(source, str):
-        message = Entry("input", "message", {"type": "message", "role": "user", "content": source})
+        message = Entry("input", "message", text_item(source))
         return [*entries_at(history, "history"), message] if history else [message]
     own = entries_at(object_list(source or [], "input"), "input")
     if replaced:
@@ -71,6 +71,11 @@ def entries(
     if references:
         own = _with_referenced(own, references, resolve_item)
     return entries_at(history, "history") + own if history else own
+
+
+def text_item(source: str) -> Object:
+    """Return the item that an input means which is a text, as it is translated."""
+    return {"type": "message", "role": "user", "content": source}
 
 
 def entries_at(items: Sequence[Object], path: str, start: int = 0) -> list[Entry]:

@@ -20,6 +20,7 @@ from typing import Any
 from responses_gateway.request.fields import Object
 from responses_gateway.request.loss_report import Loss
 from responses_gateway.request.policy import ALTERNATING
+from responses_gateway.wire.errors import searched_text
 
 # Before a conversation that the assistant begins, between the result of a tool and a message of the user, and behind the last
 # message if that is not of the user or a tool.
@@ -30,7 +31,6 @@ THOUGHTS = ("reasoning", "reasoning_content")
 FORMED = Loss("content", "turns", "adapted", "messages are joined, divided or put in, as the model's template wants them")
 UNSEEN = Loss("content", "input_image", "ignored", "of tools and earlier turns, where the model turns out to take text only")
 APPROVAL = "mcpr_"  # how the ids of calls begin that wait for the client's approval, by which they are found
-_LONGEST = 16 * 1024  # bytes of a refusal that are searched: one that quotes the whole request would hold up all streams
 _IMAGE = {"type": "text", "text": "[An image was left out, because you do not support image input.]"}
 _SILENT: Object = {"role": "assistant", "content": ""}
 
@@ -261,7 +261,7 @@ _WORDS = {name: re.compile(words, re.IGNORECASE | re.DOTALL) for name, (words, _
 
 def forms_wanted(refusal: bytes) -> frozenset[str]:
     """Return the forms that the body of a refused request may ask for: if it names none, turns that alternate."""
-    said = refusal[:_LONGEST].decode("utf-8", "replace")
+    said = searched_text(refusal)
     found = frozenset(name for name, words in _WORDS.items() if words.search(said))
     return found - {ALTERNATING} or found
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from responses_gateway.request.fields import Object
 from responses_gateway.request.loss_report import Loss
+from responses_gateway.wire.errors import searched_text
 from responses_gateway.wire.json_text import json_text
 
 TOLD = Loss("parameter", "text.format", "adapted", "a JSON object, its schema in words, if the backend takes no schema")
 # What `json_object` means, as a schema.
 _ANY_OBJECT: Object = {"type": "json_schema", "json_schema": {"name": "object", "schema": {"type": "object"}}}
 _WORDS = "Answer with a JSON object alone. It has to match this JSON Schema: "
-_READ = 16 * 1024  # bytes of a refusal that are searched
 # "This response_format type is unavailable now", "'response_format.type' must be 'json_schema' or 'text'", "This model does not
 # support response format `json_schema`", and pydantic's `["body","response_format","type"]`, "Input should be 'text' or …". Not
 # "Invalid schema for response_format", which the client can mend.
@@ -30,7 +30,7 @@ def other_format(refusal: bytes, body: Mapping[str, Any]) -> Object:
     """Return the fields of a refused request with another format, if the refusal is about the type of the one that it has; else
     nothing. Servers want the word JSON in the messages where they get no schema, and the model has to be told what it was."""
     format_asked = body.get("response_format")
-    said = refusal[:_READ].decode("utf-8", "replace")
+    said = searched_text(refusal)
     if format_asked is None or format_asked == _ANY_OBJECT or not _REFUSED.search(said):
         return {}
     if format_asked["type"] == "json_object":

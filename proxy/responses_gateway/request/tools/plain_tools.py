@@ -13,6 +13,7 @@ from typing import Any
 
 from responses_gateway.request.fields import Object
 from responses_gateway.request.loss_report import Loss
+from responses_gateway.wire.errors import searched_text
 from responses_gateway.wire.json_text import json_text
 
 SIMPLIFIED = Loss("tool", "schema", "adapted", "plain, the rest in words, where the backend refuses it as it came")
@@ -23,7 +24,6 @@ UNFORCED = Loss(
 _MOST = 10_000
 _DEEPEST = 12
 _LONGEST = 1_000  # characters of what is told in words
-_READ = 16 * 1024  # bytes of a refusal that are searched
 # What the plain form has as well, and what says nothing.
 _SENT = frozenset({
     "type", "description", "properties", "required", "items", "allOf", "anyOf", "oneOf", "$ref", "$defs", "definitions",
@@ -43,7 +43,7 @@ _OF_SCHEMAS = re.compile(
 
 def other_tools(refusal: bytes, body: Mapping[str, Any]) -> Object:
     """Return the fields of a refused request in another form, if the refusal may be about its tools; else nothing."""
-    said = refusal[:_READ].decode("utf-8", "replace")
+    said = searched_text(refusal)
     choice = body.get("tool_choice", "auto")
     if choice not in ("auto", "none") and _OF_CHOICE.search(said):
         if choice == "required":
@@ -108,8 +108,9 @@ class _PlainReader:
             plain["enum"] = values
             words = {name: value for name, value in words.items() if name not in ("enum", "const")}
         plain["description"] = _described(schema.get("description") or plain.get("description"), words)
-        alien = _OF_TYPES.keys() - {name for name, kind in _OF_TYPES.items() if kind == plain["type"]}
-        return {name: value for name, value in plain.items() if name not in alien and (value or name == "properties")}
+        kind = plain["type"]
+        fitting = {name: value for name, value in plain.items() if _OF_TYPES.get(name, kind) == kind}
+        return {name: value for name, value in fitting.items() if value or name == "properties"}
 
     def _all(self, schemas: Iterable[Any], depth: int) -> list[Object]:
         """Return schemas in the plain form, but for null: a value may be left out."""

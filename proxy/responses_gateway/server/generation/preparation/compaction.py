@@ -16,6 +16,7 @@ import msgspec
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.request import ChatRequest
 from responses_gateway.request.input.call_matching import open_items
+from responses_gateway.request.input.items import text_item
 from responses_gateway.server.generation.preparation.context import Caller, Context, Item, caller_within
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, is_compaction, is_instruction
 from responses_gateway.server.generation.request_log.request_log import RequestLog
@@ -81,7 +82,7 @@ class SummarySink:
 def with_trigger(request: ResponsesRequest) -> ResponsesRequest:
     """Return the request that asks for a summary of what this one contains."""
     content = request.input or []
-    items = [{"type": "message", "role": "user", "content": content}] if isinstance(content, str) else content
+    items = [text_item(content)] if isinstance(content, str) else content
     return request.model_copy(update={"input": [*items, {"type": "compaction_trigger"}]})
 
 

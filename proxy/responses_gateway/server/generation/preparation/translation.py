@@ -13,6 +13,7 @@ from responses_gateway.backend.prompt_tokens import PromptTokens, certainly_fits
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
 from responses_gateway.request.growing import ChatJson, Grown, TranslatedTurns, encoded, translate_growing
+from responses_gateway.request.input.items import text_item
 from responses_gateway.request.tools.hosted_tools import HostedTools
 from responses_gateway.server.generation.preparation.context import Context, Item
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, is_compaction, removed_reasoning
@@ -97,7 +98,7 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         `ApiError` 400."""
         model = request.model
         before = 0 if known is None else known.items
-        items = _listed(request.input)
+        items = [text_item(request.input)] if isinstance(request.input, str) else request.input or []
         history = None
         if context.history:
             new = [*context.history[before:]]
@@ -298,13 +299,6 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
             return False  # because a compaction is asked for again: it has no stream to be resumed
         # Calls that go on, because what runs them (a hosted tool, a later request) is not in the journal.
         return not any(target.continues for target in chat.tools.values())
-
-
-def _listed(request_input: Any) -> list[Any]:
-    """Return an input as items, as the translation reads it."""
-    if isinstance(request_input, str):
-        return [{"type": "message", "role": "user", "content": request_input}]
-    return request_input or []
 
 
 def _with_token_ids(body: Mapping[str, Any]) -> dict[str, Any]:
