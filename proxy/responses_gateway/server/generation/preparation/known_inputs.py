@@ -63,14 +63,13 @@ class KnownValues(NamedTuple):
 
 
 class KnownInput(msgspec.Struct, eq=False):
-    """A request of the growing thread `name`, whose body is of this `form`. `body` is how it came. `size`: what is kept of it
-    takes so many bytes. `probe`: where two bodies are compared first. `memory`: what was stored of its thread."""
+    """A request of the growing thread `name`, whose body is of this `form`. `body` is how it came.
+    `probe`: where two bodies are compared first. `memory`: what was stored of its thread."""
 
     name: str
     form: BodyForm
     body: bytes
     values: KnownValues
-    size: int
     probe: int
     layout: Layout | None
     memory: HistoryMemory
@@ -170,7 +169,6 @@ class Growing(msgspec.Struct, frozen=True, eq=False):
         """Return what is kept of it."""
         body, form, asked, continued, layout, memory = msgspec.structs.astuple(self)
         elements = getattr(asked, form.elements)
-        size = len(body) * (_ASCII if body.isascii() else _OTHER)
         if turns is not None:
             elements = elements[: turns.messages]
         values = KnownValues(elements, {name: getattr(asked, name) for name in form.large}, turns, beginning)
@@ -178,12 +176,12 @@ class Growing(msgspec.Struct, frozen=True, eq=False):
             # About in the middle of the list, because it is as long as its messages: all threads of a client begin alike.
             probe = body.find(b'"%b"' % form.elements.encode()) + sum(map(len, beginning.written.messages)) // 2
             name = secrets.token_hex() if continued is None else continued.name
-            return KnownInput(name, form, body, values, size, probe, None, memory)
+            return KnownInput(name, form, body, values, probe, None, memory)
         if turns is not None:
             assert continued.layout is not None
             new = len(elements) - len(continued.values.elements)
             layout = layout._replace(end=_end_of(new, body, continued.layout.end, layout.end))
-        return KnownInput(continued.name, form, body, values, size, (layout.start + layout.end) // 2, layout, memory)
+        return KnownInput(continued.name, form, body, values, (layout.start + layout.end) // 2, layout, memory)
 
 
 class KnownInputs:
@@ -223,17 +221,15 @@ class KnownInputs:
     def keep(self, tenant: str, growing: Growing, beginning: TranslatedTurns, turns: ReadTurns | None = None) -> None:
         """Keep a request, in the place of the one that it continues: its turns that are translated, as they were read."""
         kept = growing.keepable(beginning, turns)
-        self._threads.put(tenant, kept.name, kept, kept.size)
+        self._threads.put(tenant, kept.name, kept, _memory_for([growing.body]))
 
     def keep_chain(self, tenant: str, response_id: str, items: KnownItems, beginning: TranslatedTurns, previous: str) -> None:
         """Keep the items before those of a response, and what they were translated to, in the place of the `previous` one's."""
         messages = beginning.written.messages
-        length = sum(map(len, messages))
-        if SMALLEST <= length <= _LARGEST:
+        if SMALLEST <= sum(map(len, messages)) <= _LARGEST:
             if self.chain(tenant, previous) is not None:
                 self._threads.pop(tenant, previous)
-            size = length * (_ASCII if all(map(bytes.isascii, messages)) else _OTHER)
-            self._threads.put(tenant, response_id, KnownChain(items, beginning), size)
+            self._threads.put(tenant, response_id, KnownChain(items, beginning), _memory_for(messages))
 
     def clear(self) -> None:
         """Forget all requests."""
@@ -241,6 +237,11 @@ class KnownInputs:
 
     def _last_first(self, tenant: str) -> Iterator[KnownInput | KnownChain]:
         return reversed([*self._threads.of(tenant).values()])
+
+
+def _memory_for(json: Sequence[bytes]) -> int:
+    """Return how much memory that takes, in bytes, which is kept of a history that came as this JSON."""
+    return sum(map(len, json)) * (_ASCII if all(map(bytes.isascii, json)) else _OTHER)
 
 
 def _layout(body: bytes, elements: str) -> Layout | None:
