@@ -108,6 +108,7 @@ async def in_another_form(
 def _remember(
     known: KnownModels, model: str, refused: Mapping[str, Any], taken: Mapping[str, Any], forms: frozenset[str]
 ) -> None:
+    """Remember the forms in which a model's server took what it had refused: those of messages, and its tools."""
     known.learn(model, KnownModel(forms=forms))
     tools = refused.get("tools")
     if taken.get("tools") != tools and taken.get("tool_choice") == refused.get("tool_choice"):
@@ -118,15 +119,18 @@ def _remember(
 
 def with_taken_tools(known: KnownModels, pool: Pool, call: ChatCall) -> ChatCall:
     """Return a call with its tools in the form in which a server took them that has refused these before."""
-    key = _key_of(pool.own_name(call.route.model), call.body.get("tools"))
+    model = pool.own_name(call.route.model)
+    if all(model != other for other, _ in known.plain_tools):  # then the tools need not be encoded
+        return call
+    key = _key_of(model, call.body.get("tools"))
     tools = None if key is None else known.plain_tools.get(key)
     return call if tools is None else call.with_tools(tools)
 
 
 def _key_of(model: str, tools: Sequence[Any] | None) -> tuple[str, bytes] | None:
     """Return by what the form of tools is kept; None if they are too long to be kept, or if there are none."""
-    data = msgspec.json.encode(tools)
-    return (model, blake2b(data, digest_size=16).digest()) if tools and len(data) <= _LONGEST_TOOLS else None
+    data = msgspec.json.encode(tools) if tools else b""
+    return (model, blake2b(data, digest_size=16).digest()) if 0 < len(data) <= _LONGEST_TOOLS else None
 
 
 def report_changes(log: RequestLog, call: ChatCall, sent: ChatCall, chat: ChatStream) -> None:
