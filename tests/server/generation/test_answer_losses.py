@@ -16,6 +16,13 @@ SENT = [chunk(choices=[CHOICE]), chunk({}, "stop"), b"data: [DONE]\n\n"]
 ASKED: dict[str, Any] = {"include": ["message.output_text.logprobs"]}
 
 
+def counted(served: Served, parameter: str) -> float | None:
+    """Return how often a parameter was ignored."""
+    served.parts.metrics.flush()
+    labels = {"kind": "parameter", "name": parameter, "outcome": "ignored"}
+    return served.parts.metrics.registry.get_sample_value("responses_gateway_losses_total", labels)
+
+
 @pytest.mark.parametrize(
     ("answer", "asked", "lost"),
     [
@@ -34,10 +41,7 @@ def test_log_probabilities_that_were_asked_for_and_not_sent_are_a_loss(
             assert whole.status == 200
             assert ('ignored="parameter:include"' in whole.headers.get("x-responses-gateway-losses", "")) is lost
             await post(served, **asked)
-            labels = {"kind": "parameter", "name": "include", "outcome": "ignored"}
-            served.parts.metrics.flush()
-            counted = served.parts.metrics.registry.get_sample_value("responses_gateway_losses_total", labels)
-            assert counted == (2 if lost else None)
+            assert counted(served, "include") == (2 if lost else None)
 
     run(test())
 
@@ -66,10 +70,7 @@ def test_ids_that_were_asked_for_and_did_not_come_are_a_loss(answer: list[bytes]
             assert shows is (not lost and "include" in asked)
             assert ('ignored="parameter:include"' in whole.headers.get("x-responses-gateway-losses", "")) is lost
             await post(served, **asked)
-            labels = {"kind": "parameter", "name": "include", "outcome": "ignored"}
-            served.parts.metrics.flush()
-            counted = served.parts.metrics.registry.get_sample_value("responses_gateway_losses_total", labels)
-            assert counted == (2 if lost else None)
+            assert counted(served, "include") == (2 if lost else None)
 
     run(test())
 
@@ -77,12 +78,6 @@ def test_ids_that_were_asked_for_and_did_not_come_are_a_loss(answer: list[bytes]
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}}
 NAMED = {"type": "function", "name": "look"}
 CUT = [chunk({"content": "I loo"}), chunk({}, "length"), b"data: [DONE]\n\n"]
-
-
-def counted(served: Served) -> float | None:
-    served.parts.metrics.flush()
-    labels = {"kind": "parameter", "name": "tool_choice", "outcome": "ignored"}
-    return served.parts.metrics.registry.get_sample_value("responses_gateway_losses_total", labels)
 
 
 def tells(answer: Answer) -> bool:
@@ -111,7 +106,7 @@ def test_a_call_that_was_forced_and_not_made_is_a_loss(answer: list[bytes], fiel
             assert whole.status == 200
             assert tells(whole) is lost
             await post(served, tools=[FUNCTION], **fields)
-            assert counted(served) == (2 if lost else None)
+            assert counted(served, "tool_choice") == (2 if lost else None)
 
     run(test())
 
@@ -125,7 +120,7 @@ def test_a_call_that_was_forced_and_not_made_is_a_loss_at_the_other_door() -> No
                 first = await ask(served, "POST", "/v1/messages", json={**body, "tool_choice": choice})
                 second = await ask(served, "POST", "/v1/messages", json={**body, "tool_choice": choice})
                 assert (tells(first), tells(second)) == (True, False)
-                assert counted(served) == 1
+                assert counted(served, "tool_choice") == 1
 
     run(test())
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from operator import is_
 from typing import Any
@@ -42,18 +43,26 @@ def recording(asked: list[bytes]) -> web.Application:
     return app
 
 
+@asynccontextmanager
+async def two_gateways(
+    store: str, **settings: Any
+) -> AsyncIterator[tuple[Served, Served, httpx.AsyncClient, dict[str, list[bytes]]]]:
+    """Serve a gateway that keeps histories and one that keeps none; yield them, a client, and what each asks its backend."""
+    asked: dict[str, list[bytes]] = {"known": [], "unknown": []}
+    async with (
+        serving(recording(asked["known"])) as one,
+        serving(recording(asked["unknown"])) as other,
+        gateway(one, store=store, **settings) as with_memory,
+        gateway(other, store=store, known_history_bytes=0, **settings) as without,
+        httpx.AsyncClient(timeout=PATIENCE) as client,
+    ):
+        yield with_memory, without, client, asked
+
+
 @pytest.mark.parametrize("store", ["none", "memory"])
 def test_the_backend_gets_the_same_whether_a_history_is_known(store: str) -> None:
     async def test() -> None:
-        asked: dict[str, list[bytes]] = {"known": [], "unknown": []}
-
-        async with (
-            serving(recording(asked["known"])) as one,
-            serving(recording(asked["unknown"])) as other,
-            gateway(one, store=store, seal_key="0" * 32) as with_memory,
-            gateway(other, store=store, seal_key="0" * 32, known_history_bytes=0) as without,
-            httpx.AsyncClient(timeout=PATIENCE) as client,
-        ):
+        async with two_gateways(store, seal_key="0" * 32) as (with_memory, without, client, asked):
             items: list[Any] = [{"type": "message", "role": "user", "content": "Do it. " + LONG}]
             for number in range(6):
                 items.append({"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]})
@@ -80,14 +89,7 @@ def test_the_backend_gets_the_same_whether_a_history_is_known(store: str) -> Non
 
 def test_the_backend_of_claude_code_gets_the_same_though_its_mark_for_the_cache_moves() -> None:
     async def test() -> None:
-        asked: dict[str, list[bytes]] = {"known": [], "unknown": []}
-        async with (
-            serving(recording(asked["known"])) as one,
-            serving(recording(asked["unknown"])) as other,
-            gateway(one, store="none") as with_memory,
-            gateway(other, store="none", known_history_bytes=0) as without,
-            httpx.AsyncClient(timeout=PATIENCE) as client,
-        ):
+        async with two_gateways("none") as (with_memory, without, client, asked):
             known = with_memory.parts.responses.preparation.known
             found: list[int] = []
             read = known.read
@@ -170,14 +172,7 @@ def test_a_turn_of_a_chain_reads_and_translates_its_own_items_alone(monkeypatch:
         return found
 
     async def test() -> None:
-        asked: dict[str, list[bytes]] = {"known": [], "unknown": []}
-        async with (
-            serving(recording(asked["known"])) as one,
-            serving(recording(asked["unknown"])) as other,
-            gateway(one, store="memory") as with_memory,
-            gateway(other, store="memory", known_history_bytes=0) as without,
-            httpx.AsyncClient(timeout=PATIENCE) as client,
-        ):
+        async with two_gateways("memory") as (with_memory, without, client, asked):
 
             async def ask(served: Served, sent: Any, previous: str | None) -> str:
                 body = {"model": "simulator", "input": sent, "tools": TOOLS, "previous_response_id": previous}
