@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -307,7 +308,8 @@ def test_no_event_stores_the_instructions_again(tmp_path: Path) -> None:
         async with simulated(store=str(tmp_path / "store")) as served:
             response = await start(served, "scenario: slow", instructions="Do this. " * 5000)
             await ended(served, response["id"])
-        stored = sqlite3.connect(tmp_path / "store").execute("SELECT sum(length(data)) FROM events").fetchone()[0]
+        with closing(sqlite3.connect(tmp_path / "store")) as database:
+            stored = database.execute("SELECT sum(length(data)) FROM events").fetchone()[0]
         assert 0 < stored < 20_000
 
     run(test())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,7 @@ def test_results_go_with_their_response(tmp_path: Path) -> None:
             assert NOT_KEPT in (await told(served, talking, sent_back, store=False))[0]
 
     run(test())
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database:
         assert database.execute("SELECT count(*) FROM items WHERE result IS NOT NULL").fetchone() == (0,)
     assert FOUND.encode() not in path.read_bytes()
 
