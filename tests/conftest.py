@@ -23,6 +23,8 @@ from tests.thoroughness import THOROUGH, examples
 
 TRACED = pytest.StashKey[bool]()
 
+# Characters shown of a failure that was repeated: what a test says at its end.
+_MOST_SHOWN = 4000
 # No example is wrong for taking long: that depends on the machine.
 _HEALTH = [HealthCheck.too_slow]
 # CI tries the same data each time, so that a failure belongs to a change; brief runs try other data, by people who can look.
@@ -166,7 +168,11 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say why tests were skipped, and how many for each reason, which names what installs the missing part."""
+    """Say why tests were repeated; why tests were skipped, and how many for each reason, which names what installs the missing
+    part."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"repeated: {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext[-_MOST_SHOWN:])
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
     if reasons:

@@ -1,8 +1,9 @@
-"""How tasks are ended that nobody needs any more, those of a failed one among them."""
+"""How tasks are ended that nobody needs any more, those of a failed one among them, and how they wait so that they can be."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -14,6 +15,16 @@ async def end_tasks(*tasks: asyncio.Future[Any] | None) -> None:
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, but no longer than so many seconds.
+
+    Not by `asyncio.wait_for`: before Python 3.12 it drops a cancellation that comes right behind the event. A task that waits
+    in an endless loop would go on, and `end_tasks` would wait for it forever."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 async def all_results(tasks: list[asyncio.Task[_T]]) -> list[_T]:

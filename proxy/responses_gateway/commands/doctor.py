@@ -301,7 +301,8 @@ async def _look_at(name: str, details: BackendPool, seconds: float) -> PoolFindi
     members: list[Target] = []
     problem = f"no answer within {seconds:g} seconds"
     with suppress(TimeoutError):
-        members, problem = await asyncio.wait_for(said, seconds)
+        async with asyncio.timeout(seconds):
+            members, problem = await said
     await end_tasks(watching)
     warning = _ONE_ADDRESS if source.kind == "dns" and len(members) == 1 else ""
     return PoolFinding(name, source.kind, members, problem, warning)

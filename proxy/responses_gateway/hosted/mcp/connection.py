@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -29,7 +29,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from responses_gateway.ended_tasks import end_tasks
+from responses_gateway.ended_tasks import end_tasks, wait_at_most
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.mcp.failures import (
     ConnectionLost,
@@ -278,8 +278,7 @@ class ServerConnection:
                 left -= self._loop.time() - self._last_use
             if left <= 0:
                 break
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._end.wait(), left)
+            await wait_at_most(self._end, left)
         self.usable = False
 
     @asynccontextmanager

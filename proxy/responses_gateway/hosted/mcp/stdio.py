@@ -17,7 +17,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from responses_gateway.ended_tasks import end_tasks
+from responses_gateway.ended_tasks import end_tasks, wait_at_most
 from responses_gateway.hosted.mcp.messages import MessageReader
 from responses_gateway.hosted.mcp.servers import StdioEndpoint
 
@@ -154,8 +154,7 @@ class _Program:
         self._transport.close()
 
     async def _ended(self, seconds: float) -> bool:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._protocol.exited.wait(), seconds)
+        await wait_at_most(self._protocol.exited, seconds)
         return self._protocol.exited.is_set()
 
     def _signal(self, number: signal.Signals) -> None:

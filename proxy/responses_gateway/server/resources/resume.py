@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 from aiohttp import web
 
+from responses_gateway.ended_tasks import wait_at_most
 from responses_gateway.server.generation.background.response import BackgroundResponse
 from responses_gateway.server.generation.preparation.prepare import reasoning_event
 from responses_gateway.server.http.event_stream import EventStream
@@ -107,7 +107,7 @@ class Follower:
         """Send the next events that there are."""
         self._awake.clear()
         if self._stream.slow:
-            await self._wait(_WAIT)
+            await wait_at_most(self._awake, _WAIT)
             return
         within = max(0.0, self._sent_at + self._keep_alive - self._clock()) if self._keep_alive else _WAIT
         try:
@@ -124,11 +124,6 @@ class Follower:
             self._stream.write(events)
             self._number = rows[-1].next
             self._sent_at = self._clock()
-
-    async def _wait(self, within: float) -> None:
-        """Wait for `wake`, but no longer than so many seconds."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._awake.wait(), within)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
@@ -150,7 +145,7 @@ class Follower:
         elif response.finished or response.elsewhere:
             self._response = None  # it was deleted, or another process sees to its end
         else:
-            await self._wait(within)
+            await wait_at_most(self._awake, within)
         return ()
 
     async def _from_store(self, within: float) -> Sequence[EventRow]:

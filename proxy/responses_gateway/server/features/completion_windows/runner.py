@@ -17,7 +17,7 @@ from typing import Literal
 
 from responses_gateway.backend.idle import load_of
 from responses_gateway.backend.pool_options import Share
-from responses_gateway.ended_tasks import end_tasks
+from responses_gateway.ended_tasks import end_tasks, wait_at_most
 from responses_gateway.request import Loss
 from responses_gateway.request.parameters.background_options import LONG_WINDOWS, long_window
 from responses_gateway.server.features.completion_windows.schedule import ModelSchedule
@@ -156,8 +156,7 @@ class CompletionWindows:
             if interval == INTERVAL:
                 await asyncio.sleep(interval)
             else:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._came.wait(), interval)
+                await wait_at_most(self._came, interval)
 
     async def look(self) -> bool:
         """Begin what may begin now. Return whether anything waits. Raise `StoreUnavailable`."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
+from responses_gateway.ended_tasks import wait_at_most
 from responses_gateway.server.generation.background.event_log import RETRY, EventLog
 from responses_gateway.server.generation.generation import LOST, Generation
 from responses_gateway.server.generation.preparation.context import final_record, started_record, stored_stream
@@ -147,8 +147,7 @@ class BackgroundResponse:
 
     async def wait_for_end(self, within: float) -> None:
         """Wait until no more is done for the response here, but no longer than `within` seconds."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._over.wait(), within)
+        await wait_at_most(self._over, within)
 
     # ---- its end -----------------------------------------------------------------------------------------------------
 
@@ -270,8 +269,7 @@ class BackgroundResponse:
                 logs.logger().error("not stored", extra=logs.fields(response_id=record.id, error=str(error)))
                 if self._stopping.is_set():
                     return
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), RETRY)
+            await wait_at_most(self._stopping, RETRY)
 
 
 def end_lost(lost: Abandoned, message: str = LOST) -> AbandonedEnd:
