@@ -18,10 +18,8 @@ async def end_tasks(*tasks: asyncio.Future[Any] | None) -> None:
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, but no longer than so many seconds.
-
-    Not by `asyncio.wait_for`: before Python 3.12 it drops a cancellation that comes right behind the event. A task that waits
-    in an endless loop would go on, and `end_tasks` would wait for it forever."""
+    """Wait for an event, but no longer than so many seconds. Before Python 3.12 `asyncio.wait_for` drops a cancellation that
+    comes right behind the event: a task in an endless loop would go on, and `end_tasks` would wait for it forever."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

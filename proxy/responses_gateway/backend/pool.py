@@ -37,7 +37,7 @@ from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
 from responses_gateway.backend.served_models import BackendSpec, Route, with_model
 from responses_gateway.backend.transport.aiohttp_internals import whole_refusal
 from responses_gateway.backend.transport.client import Body, ChatStream, Unreachable
-from responses_gateway.backend.transport.optional_fields import REFUSALS_OF_HINTS, further_changes
+from responses_gateway.backend.transport.optional_fields import further_changes, refusals_of
 from responses_gateway.backend.watch import Watch
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
 from responses_gateway.wire.errors import ApiError, gateway_key_refused, read_error
@@ -130,9 +130,8 @@ class Pool:
             fields = added
             server = member.spec.session_hints
             if server is not None and route.hints is not None:
-                data, hints = hinted_body(server, data, route.hints)
+                data, fields = hinted_body(server, data, route.hints, added)
                 sent = {**hint_headers(server, route.hints), **sent}
-                fields = {**added, **hints}
             if member.router:
                 sent = without_session(sent) if again else self._tokens.headers(member.name, route.affinity, sent)
             return member.backend.open_chat(data, sent, name, fields)
@@ -443,13 +442,13 @@ async def _with_hints(
     server = member.spec.session_hints
     if server is None or hints is None or not isinstance(body, bytes):
         return await ask(body=body)
-    hinted, added = hinted_body(server, body, hints)
+    hinted, added = hinted_body(server, body, hints, {})
     learned = member.backend.learned
     known = learned.get(model, {})
     if added.keys() <= known.keys():
         return await ask(body=body)
     answer = await ask(body=hinted)
-    if answer.status not in REFUSALS_OF_HINTS:
+    if answer.status not in refusals_of(added):
         return answer
     refusal = await whole_refusal(answer)
     answer.close()

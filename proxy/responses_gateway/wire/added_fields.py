@@ -15,13 +15,14 @@ class AddedField(NamedTuple):
     """A field that no client has sent under this name. `instead`: the name under which a server may know the same. `needed`: it
     has what the client asked for, so that it is never left out. `value`: it is the gateway's own with this value alone. `word`:
     a refusal may use its name like any other word; nothing is lost where that was not meant. `switch`: it keeps the model from
-    thinking, which not all models can."""
+    thinking, which not all models can. `also`: a status that may be its refusal, too."""
 
     instead: str = ""
     needed: bool = False
     value: Any = msgspec.UNSET
     word: bool = False
     switch: bool = False
+    also: int | None = None
 
 
 # By path.

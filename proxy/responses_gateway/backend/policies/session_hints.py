@@ -18,8 +18,8 @@ ServerHints: TypeAlias = Literal["vllm", "sglang", "dynamo"]
 _URGENCY = {"compaction": 1, "subagent": -1, "review": -1, "title": -2, "auxiliary": -2}
 # Servers that serve the lower number first.
 _LOWER_FIRST = frozenset({"vllm"})
-# A server that refuses a field gets it no more.
-_HINT = AddedField(word=True)
+# A server that refuses a field gets it no more; SGLang refuses a priority that it is not to use with 503.
+_HINT = AddedField(word=True, also=503)
 
 
 class SessionHints(NamedTuple):
@@ -49,14 +49,14 @@ def unique_id(tenant: str, client_id: str) -> str:
     return blake2b(f"{len(tenant)}:{tenant}{client_id}".encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
-def hinted_body(server: ServerHints, body: bytes, hints: SessionHints) -> tuple[bytes, AddedFields]:
-    """Return a chat request with the fields for a kind of server, and which these are. What it has already comes from the
-    client or from the settings, and stays."""
+def hinted_body(server: ServerHints, body: bytes, hints: SessionHints, added: AddedFields) -> tuple[bytes, AddedFields]:
+    """Return a chat request with the fields for a kind of server, and these beside those that were `added` before. What it has
+    already comes from the client or from the settings, and stays."""
     had = _read_hinted(body)
     fields = {name: value for name, value in _fields(server, hints).items() if getattr(had, name) is msgspec.UNSET}
     if not fields:
-        return body, {}
-    return msgspec.json.encode(fields)[:-1] + b"," + body.lstrip()[1:], dict.fromkeys(fields, _HINT)
+        return body, added
+    return msgspec.json.encode(fields)[:-1] + b"," + body.lstrip()[1:], {**added, **dict.fromkeys(fields, _HINT)}
 
 
 def hint_headers(server: ServerHints, hints: SessionHints) -> dict[str, str]:

@@ -21,12 +21,11 @@ from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupte
 from responses_gateway.backend.transport.keepalive import open_socket
 from responses_gateway.backend.transport.optional_fields import (
     ATTEMPTS,
-    REFUSALS,
-    REFUSALS_OF_HINTS,
     ChangedBody,
     LearnedChanges,
     changed,
     further_changes,
+    refusals_of,
 )
 from responses_gateway.bounded_body import read_at_most
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
@@ -147,8 +146,9 @@ class Backend:
             chat = await self._send_chat(body, headers)
         else:
             chat = await self._send_changed(changed(body, changes, added), headers)
-        refusals = REFUSALS if added is ALWAYS_ADDED or "priority" not in added else REFUSALS_OF_HINTS
-        return chat if chat.status not in refusals else await self._without_refused(chat, body, headers, model, added)
+        if chat.status == 200 or chat.status not in refusals_of(added):
+            return chat
+        return await self._without_refused(chat, body, headers, model, added)
 
     async def open_completion(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
         """Send a request for a text completion, which is to be streamed, and return the answer when its head is there. Raises
@@ -175,7 +175,7 @@ class Backend:
                 changes = following
                 chat.close()
                 chat = await self._send_changed(changed(body, changes, added), headers)
-                if chat.status not in REFUSALS_OF_HINTS:
+                if chat.status not in refusals_of(added):
                     break
         except BaseException:
             chat.close()

@@ -17,8 +17,6 @@ from responses_gateway.wire.added_fields import AddedFields
 
 # Answers that may be the refusal of a field: some servers answer 404 to a field that they do not know, or 500.
 REFUSALS = frozenset({400, 404, 422, 500, 501})
-# SGLang refuses a priority that it is not to use with 503.
-REFUSALS_OF_HINTS = REFUSALS | {503}
 # How often a request is repeated, because a server may name one field at a time.
 ATTEMPTS = 8
 # Most models whose changes are kept, because some servers take any name of a model, and names come from clients.
@@ -27,6 +25,11 @@ _MOST_MODELS = 256
 # A path -> the name under which the field is sent instead; empty: it is left out.
 Changes: TypeAlias = Mapping[str, str]
 _Fields: TypeAlias = dict[str, msgspec.Raw]
+
+
+def refusals_of(added: AddedFields) -> frozenset[int | None]:
+    """Return the statuses that may be the refusal of one of these fields."""
+    return REFUSALS.union(field.also for field in added.values())
 
 
 class LearnedChanges(BoundedDict[str, Changes]):
