@@ -105,6 +105,16 @@ def test_what_is_no_text_is_not_opaque(data: Any) -> None:
     assert (played.said, kept(played.response["output"])) == ([("reasoning", "hm"), ("text", "Hi")], [])
 
 
+@pytest.mark.parametrize("kept_data", [{}, {"data": None}, {"data": 5}, {"data": {"a": 1}}])
+def test_kept_opaque_without_its_text_is_not_sent_back(kept_data: Any) -> None:
+    output = play(opaque("QUJD", reasoning_text="hm"), text("Hi"), finish()).response["output"]
+    item = {**output[0], "reasoning_details": [{"type": "reasoning_opaque", **kept_data}]}
+    request = parse_request({"model": "m", "input": [item, output[1], {"role": "user", "content": "go on"}]})
+    sent = json.dumps(translate(request).body["messages"])
+    assert "hm" in sent
+    assert "opaque" not in sent
+
+
 def test_what_only_repeats_the_thought_is_sent_back_as_reasoning_alone() -> None:
     summary = {"type": "reasoning.summary", "summary": "hm", "index": 1, "format": "x"}
     output = play(thought("hm", piece("hm"), summary), text("Hi"), finish()).response["output"]

@@ -359,10 +359,10 @@ class MessageBuilder(msgspec.Struct):
         details = item.get("reasoning_details")
         extra = item.get("extra_content")
         for detail in details if isinstance(details, list) else ():
-            if isinstance(detail, dict) and detail.get("type") == OPAQUE:
-                turn.opaque += str(detail.get("data"))
-            else:
+            if not isinstance(detail, dict) or detail.get("type") != OPAQUE:
                 turn.details.append(detail)
+            elif isinstance(detail.get("data"), str):
+                turn.opaque += detail["data"]
         turn.extra.update(extra if isinstance(extra, dict) else {})
 
     def add_text(self, text: str, key: TurnKey | None) -> None:
