@@ -217,7 +217,8 @@ def test_a_search_that_nobody_runs_is_left_out_beside_others_and_refused_alone(d
         ({"container": "c"}, "container"),
         ({"thread": {"type": "create"}}, "thread"),
         ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "thread"),
-        ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, "context_management.edits[0].type"),
+        ({"context_management": {"edits": "compact_20260112"}}, "context_management.edits"),
+        ({"context_management": {"edits": [{"type": 1}]}}, "context_management.edits[0].type"),
         ({"tools": [{"name": "Bash"}]}, "tools[0].input_schema"),
         ({"tools": [{"input_schema": {}}]}, "tools[0].name"),
         ({"tools": ["Bash"]}, "tools[0]"),
@@ -265,6 +266,14 @@ def test_what_concerns_anthropic_alone_is_noted_and_strict_lets_it_pass() -> Non
     assert losses >= {f"parameter {name} ignored" for name in MACHINERY if name != "metadata"}
     assert "parameter metadata adapted" in losses
     assert reading_of(body_of(**MACHINERY)).user == "u"
+
+
+def test_a_conversation_that_is_not_compacted_is_sent_whole_and_strict_refuses_that() -> None:
+    edit = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 100000}}
+    asked: Fields = {"context_management": {"edits": [{"type": "clear_thinking_20251015"}, edit]}}
+    assert chat_of(**asked) == chat_of()
+    assert "parameter context_management ignored" in losses_of(**asked)
+    assert refusal_of(policy=STRICT, **asked).param == "context_management"
 
 
 def test_fields_that_are_not_known_are_noted_and_strict_refuses_them() -> None:

@@ -170,7 +170,7 @@ class _BodyReader:
         self._content = ContentReader(self._report)
         self._conversation = Conversation(policy, self._report, self._content, self._places)
         self.system = NO_SYSTEM
-        if body.mcp_servers or body.container or body.context_management or body.thread:
+        if body.mcp_servers or body.container or body.thread:
             _refuse_unavailable(body)
         if body.system is not None:
             self._conversation.system(body.system)
@@ -273,12 +273,6 @@ def _refuse_unavailable(body: MessagesRequest) -> None:
             raise invalid_request(f"{name}: not supported by this gateway.", name, "unsupported_parameter")
     if body.thread:  # a client that is not told so sends no more than its new messages
         raise invalid_request("thread: the gateway keeps no conversations of this API.", "thread", UNTHREADED)
-    edits = objects(body.context_management, "edits", "context_management") if body.context_management else ()
-    for index, edit in enumerate(edits):
-        path = f"context_management.edits[{index}]"
-        if (optional_text(edit, "type", path) or "").startswith("compact_"):
-            message = f"{path}.type: the gateway compacts no conversations of this API."
-            raise invalid_request(message, f"{path}.type", "unsupported_value")
 
 
 def _effort(
@@ -330,8 +324,12 @@ def _report_used(body: MessagesRequest, user: str, report: LossReport) -> None:
     if user:
         report.adapted("parameter", "metadata", "requests of one user go to the same backend")
     if body.context_management:
+        # A prompt below an edit's threshold is answered alike, and one that does not fit is refused as it is without edits.
+        edits = objects(body.context_management, "edits", "context_management")
+        kinds = [optional_text(edit, "type", f"context_management.edits[{index}]") or "" for index, edit in enumerate(edits)]
+        matters = any(kind.startswith("compact_") for kind in kinds)
         reason = "what is in the request is sent"
-        report.ignored("parameter", "context_management", reason, "context_management", matters=False)
+        report.ignored("parameter", "context_management", reason, "context_management", matters=matters)
     if body.output_config:
         others = [name for name in body.output_config if name not in ("effort", "format")]
         if others:
