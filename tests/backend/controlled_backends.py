@@ -104,6 +104,9 @@ class Replica:
         if self.does in {"silence", "object", "refuse"}:
             await response.write(b": the engine loads\n\n" if self.does == "silence" else b" \n")
             await self._told(request)
+        if self.does == "503 in the stream":
+            await response.write(b'data: {"error":{"message":"The engine is down.","code":503}}\n\n')
+            return response
         if self.does == "role":
             await response.write(chunk({"role": "assistant", "content": ""}))
         if self.does in {"break", "role"}:

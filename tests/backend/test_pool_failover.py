@@ -250,6 +250,20 @@ def test_a_breaker_opens_tries_and_closes() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("row", [[503, "503 in the stream"], ["503 in the stream", 503], ["503 in the stream"] * 2])
+def test_a_refusal_in_a_stream_counts_as_one_with_its_status(row: list[str | int]) -> None:
+    async def test() -> None:
+        async with pool("A", "B", breaker_failures=2, breaker_time=30, health_interval=3600) as (served, a, _b):
+            for number, does in enumerate(row):
+                assert served.metric("backend_breaker_state", backend=a.place, state="open") == 0
+                a.does = does
+                assert text_of((await ask_first(served, a)).final) == "B"
+                assert len(a.asked) == number + 1
+            assert served.metric("backend_breaker_state", backend=a.place, state="open") == 1
+
+    run(test())
+
+
 def test_where_all_breakers_are_open_the_answer_says_when_to_come_back() -> None:
     async def test() -> None:
         settings = {"breaker_failures": 1, "breaker_time": 30, "queue_timeout": 0.01, "health_interval": 3600}

@@ -142,7 +142,7 @@ class Pool:
             self._note_token(member, route, chat)
         if chat.status != 200:
             self.refuses_gateway_key(member, chat.status)
-        chat.on_end = partial(self.places.ended, member, chat.status)
+        chat.on_end = partial(self.places.ended, member)
         return chat
 
     @asynccontextmanager
@@ -267,7 +267,7 @@ class Pool:
         chat.backend = member.name
         if member.router:
             self._note_token(member, route, chat)
-        chat.on_end = partial(self.places.ended, member, chat.status)
+        chat.on_end = partial(self.places.ended, member)
         return chat
 
     def _is_router(self, member: Member, chat: ChatStream) -> bool:
@@ -291,12 +291,16 @@ class Pool:
         if member is not None and member.continues_by == "chat":
             member.continues_by = None
 
-    def expect_refusals_in_streams(self, backend: str) -> bool:
-        """Have the first event of each answer of a backend waited for, which may be a refusal. Tell whether it was already."""
+    def note_refusal_in_stream(self, backend: str, status: int) -> bool:
+        """Judge a backend by a refusal in a stream as by any, and wait for the next one. Tell whether that was so already."""
         member = self.members.by_name.get(backend)
-        known = member is None or member.backend.refuses_in_streams
-        if member is not None:
-            member.backend.refuses_in_streams = True
+        if member is None:
+            return True
+        known = member.backend.refuses_in_streams
+        member.backend.refuses_in_streams = True
+        reason = reason_of(status)
+        if reason is not None and reason != "busy":
+            self.places.failed(member, reason)
         return known
 
     def retry_route(self, route: Route, failed: str, reason: Reason = "broke") -> Route | None:

@@ -293,8 +293,8 @@ class ChatStream:
         self.backend = ""  # the name of the backend that answers
         self.pod = ""  # the server behind a router that answers, if it says so
         self.has_client_key = has_client_key
-        # Called once, when the answer is read or dropped, with the reason if the backend failed.
-        self.on_end: Callable[[Failure | None], None] | None = None
+        # Called once, when the answer is read or dropped, with its status, and the reason if the backend failed.
+        self.on_end: Callable[[int, Failure | None], None] | None = None
         self.status = 200 if response.status == _CREATED else response.status
         self._response = response
         self._lingering = lingering
@@ -469,8 +469,7 @@ class ChatStream:
             self._response.close()
         if self._finished is not None:
             self._finished.add_done_callback(_ignore_exception)
-        if self.on_end is not None:
-            self._end()
+        self._end()
 
     def drop(self) -> None:
         """Close the connection of a backend that has been silent for too long; `finish` raises. That counts as a failure of the
@@ -484,7 +483,7 @@ class ChatStream:
         on_end = self.on_end
         self.on_end = None
         if on_end is not None:
-            on_end(failure)
+            on_end(self.status, failure)
 
     async def __aenter__(self) -> ChatStream:
         return self

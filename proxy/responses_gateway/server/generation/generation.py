@@ -452,7 +452,8 @@ class Generation:
         if self.translator.status == "failed" or _was_stopped(self.translator):
             self._upstream.disconnect()
         else:
-            self._upstream.leave()
+            needs = self.translator.needs
+            self._upstream.leave(needs.error if type(needs) is NotAnswered else None)
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 

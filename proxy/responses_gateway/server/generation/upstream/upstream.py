@@ -233,7 +233,7 @@ class Upstream:
         chat.close()
         cause: Reason | Literal["refused"] | None = "broke" if self.silence is None else "silent"
         if refused is not None:
-            expected = self._pool.expect_refusals_in_streams(chat.backend)
+            expected = self._pool.note_refusal_in_stream(chat.backend, status_in_place(refused))
             cause = _cause_to_ask_again(refused, expected=expected)
         if cause is None:
             return False
@@ -349,9 +349,11 @@ class Upstream:
 
     # ---- leaving it --------------------------------------------------------------------------------------------------
 
-    def leave(self) -> None:
-        """Give the connection back if the answer was complete; nothing more is wanted of it."""
+    def leave(self, refused: ApiError | None = None) -> None:
+        """Give the connection back if the answer was complete, or was an error (`refused`); nothing more is wanted of it."""
         if self._chat is not None:
+            if refused is not None:
+                self._chat.status = status_in_place(refused)  # with 200, the backend would have succeeded
             self._chat.leave()
 
     def disconnect(self) -> None:
