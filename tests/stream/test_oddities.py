@@ -16,6 +16,7 @@ from tests.stream.stream_player import (
     Play,
     arguments,
     call,
+    chunk,
     event,
     finish,
     judged,
@@ -52,6 +53,12 @@ def test_garbage_behind_the_reason_takes_nothing_back(garbage: bytes) -> None:
     assert (played.response["status"], played.said) == ("completed", [("call", "clock", "{}")])
     assert played.translator.malformed == 1
     assert play(text("Hi"), finish("length"), garbage).response["status"] == "incomplete"
+
+
+def test_numbers_among_the_texts_are_texts() -> None:
+    price = [text("$"), chunk({"content": 0.005}), text(" ["), chunk({"content": 1}), chunk({"content": 2}), text("]")]
+    assert play(*price, finish()).said == [("text", "$0.005 [12]")]
+    assert play(chunk({"reasoning_content": 4}), text("Hi"), finish()).said == [("reasoning", "4"), ("text", "Hi")]
 
 
 def test_a_marker_with_space_behind_it() -> None:

@@ -134,10 +134,17 @@ def test_words_that_mean_something_elsewhere_are_words_here() -> None:
     assert (delta.content, delta.reasoning, delta.refusal) == ("null", "true", "1")
 
 
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+@pytest.mark.parametrize(("sent", "meant"), [("6", "6"), ("0.005", "0.005"), ("-1", "-1"), ("0", "0"), ("true", "true")])
+def test_a_token_that_was_sent_as_a_number_is_text(field: str, sent: str, meant: str) -> None:
+    """Cloudflare's Workers AI: "[1]" came as "[", 1 and "]", and the response failed."""
+    delta = decode_chunk(b'{"choices":[{"index":0,"delta":{"%b":%b}}]}' % (field.encode(), sent.encode())).choices[0].delta
+    assert getattr(delta, field) == meant
+
+
 @pytest.mark.parametrize(
     "chunk",
     [
-        {"choices": [{"index": None, "delta": {"content": 5}}]},
         {"choices": [{"index": "x"}]},
         {"choices": [{"index": 1e400}]},
         {"choices": [{"delta": {"tool_calls": "x"}}]},

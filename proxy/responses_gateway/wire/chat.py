@@ -27,6 +27,8 @@ OPAQUE = "reasoning_opaque"
 REASONING = ("reasoning", "reasoning_content", "thinking", "reasoning_text")
 _TEXTS = ("text", "content", "summary", "thinking")  # fields in which an object may have its text
 _RAW = ("prompt_token_ids", "sglext", "weight_versions")  # fields that are kept as they came
+# Tokens of one answer; a server that tells of more is mistaken, and sums of such counts would not fit into a database.
+_MOST_TOKENS = 10**12
 _DIGITS = 16  # a text of so many digits is no number that means anything here
 _PROMPT_END = 256  # bytes with the last ids of a prompt: more than are looked at, since the first one may be cut
 _NUMBERS = re.compile(rb"[0-9]+")
@@ -141,10 +143,6 @@ class CompletionTokensDetails(msgspec.Struct, gc=False):
     """`usage.completion_tokens_details`."""
 
     reasoning_tokens: int | None = None
-
-
-# Tokens of one answer; a server that tells of more is mistaken, and sums of such counts would not fit into a database.
-_MOST_TOKENS = 10**12
 
 
 def possible(count: int | None) -> int | None:
@@ -343,6 +341,9 @@ def has_media(messages: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def _convert_delta(delta: dict[str, Any]) -> None:
+    for name in ("content", *REASONING):
+        if isinstance(delta.get(name), int | float):  # as Cloudflare's Workers AI sends a token that reads as a number
+            delta[name] = json.dumps(delta[name])
     for name in REASONING:
         if isinstance(delta.get(name), dict | list):
             delta[name] = text_of(delta[name])

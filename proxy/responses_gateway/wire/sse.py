@@ -18,19 +18,14 @@ _BOM = b"\xef\xbb\xbf"
 DONE = "data: [DONE]\n\n"
 # A comment: keeps proxies awake, invisible to clients.
 COMMENT = ": keep-alive\n\n"
-
-
-# How a body of server-sent events begins.
+# How a body of server-sent events begins, and how one of JSON does.
 _STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
+_OBJECT = re.compile(rb"\s*[{\[]")
 
 
 def is_stream(body: bytes) -> bool:
     """Tell whether a body is server-sent events, of a server that did not say so."""
     return _STREAM.match(body) is not None
-
-
-# How a body of JSON begins.
-_OBJECT = re.compile(rb"\s*[{\[]")
 
 
 def is_object(body: bytes) -> bool:
