@@ -20,7 +20,7 @@ from tests.server.resources.test_websocket_resource import ENDLESS, STORES, Even
 from tests.server.running_gateway import TERMINALS, Served, ask, gateway, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, backend, call, chunk, text_stream
 
-THINKING = "scenario: reasoning tokens: 400 tps: 2000"
+THINKING = "scenario: reasoning tokens: 400 tps: 800"
 DONE = b"data: [DONE]\n\n"
 CLOCK = {"type": "function", "name": "clock", "parameters": {"type": "object", "properties": {}}}
 
@@ -34,6 +34,7 @@ async def steered(socket: Socket, given: Any, behind: str = "response.created", 
     await say(socket, type="response.steer", previous_response_id=response_id, input=given, **fields)
     event = await socket.next()
     while not event["type"].startswith("response.steer."):
+        assert event["type"] not in TERMINALS, "it ended before it was steered"
         event = await socket.next()
     return event
 
