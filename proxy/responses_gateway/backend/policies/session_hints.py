@@ -11,15 +11,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from responses_gateway.wire.added_fields import AddedField, AddedFields
+from responses_gateway.wire.added_fields import HINT, AddedFields
 
 ServerHints: TypeAlias = Literal["vllm", "sglang", "dynamo"]
 # How urgent a request is, by its kind. The work itself, and what tells no kind, is as urgent as requests without any hint.
 _URGENCY = {"compaction": 1, "subagent": -1, "review": -1, "title": -2, "auxiliary": -2}
 # Servers that serve the lower number first.
 _LOWER_FIRST = frozenset({"vllm"})
-# A server that refuses a field gets it no more; SGLang refuses a priority that it is not to use with 503.
-_HINT = AddedField(word=True, also=503)
 
 
 class SessionHints(NamedTuple):
@@ -56,7 +54,7 @@ def hinted_body(server: ServerHints, body: bytes, hints: SessionHints, added: Ad
     fields = {name: value for name, value in _fields(server, hints).items() if getattr(had, name) is msgspec.UNSET}
     if not fields:
         return body, added
-    return msgspec.json.encode(fields)[:-1] + b"," + body.lstrip()[1:], {**added, **dict.fromkeys(fields, _HINT)}
+    return msgspec.json.encode(fields)[:-1] + b"," + body.lstrip()[1:], {**added, **dict.fromkeys(fields, HINT)}
 
 
 def hint_headers(server: ServerHints, hints: SessionHints) -> dict[str, str]:

@@ -22,7 +22,7 @@ from responses_gateway.request.parameters.background_options import check_backgr
 from responses_gateway.request.parameters.moderation import read_modes
 from responses_gateway.request.parameters.other_format import TOLD
 from responses_gateway.request.policy import Policy
-from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedField, AddedFields
+from responses_gateway.wire.added_fields import ALWAYS_ADDED, HINT, AddedField, AddedFields
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted_kinds import HOSTED
 from responses_gateway.wire.requests import INCLUDABLE, TOKEN_IDS, ReasoningConfig, ResponsesRequest, TextConfig
@@ -38,10 +38,9 @@ _UNSUPPORTED = "'{}' is not supported by this gateway configuration."
 _INCLUDED = {kind.item.include: kind.name for kind in HOSTED.values() if kind.item.on_request}
 # Variables of the chat template.
 _VARIABLES = "chat_template_kwargs"
-# Fields that no client has asked for: a limit, a format's strictness, a priority, and what keeps a model from thinking.
+# Fields that no client has asked for: a limit, a format's strictness, and what keeps a model from thinking.
 _OWN_LIMITS = {"max_completion_tokens": AddedField("max_tokens"), "max_tokens": AddedField("max_completion_tokens")}
 _OWN = AddedField()
-_OWN_PRIORITY = AddedField(word=True)
 _OWN_EFFORT = AddedField(word=True, switch=True)
 _OWN_SWITCH = AddedField(switch=True)
 # The parameters that `refuse_unsupported` looks at.
@@ -289,7 +288,7 @@ def added_fields(body: Object, request: ResponsesRequest, policy: Policy) -> Add
         elif isinstance(variables, dict | None) and "enable_thinking" not in {**own, **(variables or {})}:
             more[f"{_VARIABLES}.enable_thinking"] = _OWN_SWITCH
     if "priority" in body and (request.model_extra or {}).get("priority") is None:
-        more["priority"] = _OWN_PRIORITY
+        more["priority"] = HINT
     return {**ALWAYS_ADDED, **more} if more else ALWAYS_ADDED
 
 
