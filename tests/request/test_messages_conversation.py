@@ -119,6 +119,17 @@ def test_thinking_that_only_anthropic_can_read_is_left_out() -> None:
     assert "content redacted_thinking ignored" in losses_of(user("x"), said, user("y"), policy=Policy(strict=True))
 
 
+def test_a_summary_that_anthropic_has_made_is_what_the_model_has_said() -> None:
+    summary = assistant({"type": "compaction", "content": "They build a boat."}, "Which sail?")
+    assert messages_of(summary, user("The red one."))[0] == {
+        "role": "assistant",
+        "content": "They build a boat.\n\nWhich sail?",
+    }
+    assert losses_of(summary, user("The red one."), policy=Policy(strict=True)) == set()
+    failed = assistant({"type": "compaction", "content": None}, "yes")
+    assert losses_of(user("x"), failed, user("y")) == {"content unknown ignored"}
+
+
 def test_arguments_are_json_also_of_a_call_that_was_broken() -> None:
     broken = call("a", __unparsedToolInput={"raw": '{"x": "ä', "len": 8})
     made = messages_of(user("x"), assistant(broken), user(result("a")))[1]["tool_calls"][0]

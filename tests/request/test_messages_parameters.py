@@ -215,6 +215,7 @@ def test_a_search_that_nobody_runs_is_left_out_beside_others_and_refused_alone(d
     [
         ({"mcp_servers": [{"name": "x", "type": "url", "url": "https://x"}]}, "mcp_servers"),
         ({"container": "c"}, "container"),
+        ({"compaction": {"type": "enabled"}}, "compaction"),
         ({"thread": {"type": "create"}}, "thread"),
         ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "thread"),
         ({"context_management": {"edits": "compact_20260112"}}, "context_management.edits"),

@@ -58,6 +58,7 @@ class MessagesRequest(BaseModel):
     context_management: Open | None = None
     mcp_servers: list[Any] | None = None
     container: Any = None
+    compaction: Any = None
     thread: Any = None
 
 

@@ -265,10 +265,11 @@ class Conversation(msgspec.Struct):
             details = details_in(fields.get("signature"))
             if thought or details:
                 content = [{"type": "reasoning_text", "text": thought}] if thought else []
-                item: Object = {"type": "reasoning", "summary": [], "content": content}
-                self._add({**item, **details}, path)
+                self._add({"type": "reasoning", "summary": [], "content": content, **details}, path)
         elif kind == "redacted_thinking":
             self._report.ignored("content", kind, "only Anthropic can read it", path, matters=False)
+        elif kind == "compaction" and isinstance(fields.get("content"), str):  # of messages that the client may not send again
+            self._say([Block(path, "text", {"text": fields["content"]})])
         elif kind == "tool_use":
             self._call(fields, filled_text(fields, "name", path), path)
             self._open.add(fields["id"])

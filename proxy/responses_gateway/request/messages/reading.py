@@ -54,7 +54,7 @@ MESSAGES_LOSSES = (
     Loss("parameter", "thinking", "adapted", "off is as little as it can for a model that always thinks, and not shown"),
     Loss("parameter", "thinking", "ignored", "if the backend takes no effort; turned off, it is not shown in any case"),
     Loss("parameter", "tool_choice", "ignored", "without tools, for one that was left out, or not enforced by the backend"),
-    Loss("parameter", "context_management", "ignored", "what is in the request is sent"),
+    Loss("parameter", "context_management", "ignored", "all messages are sent"),
     Loss("parameter", "metadata", "adapted", "requests of one user go to the same backend"),
     Loss("parameter", "output_config", "ignored", "fields other than effort and format"),
     Loss("parameter", "output_config.format", "adapted", "without `strict`, if the backend refuses that"),
@@ -170,7 +170,7 @@ class _BodyReader:
         self._content = ContentReader(self._report)
         self._conversation = Conversation(policy, self._report, self._content, self._places)
         self.system = NO_SYSTEM
-        if body.mcp_servers or body.container or body.thread:
+        if body.mcp_servers or body.container or body.compaction or body.thread:
             _refuse_unavailable(body)
         if body.system is not None:
             self._conversation.system(body.system)
@@ -268,7 +268,7 @@ class _BodyReader:
 
 def _refuse_unavailable(body: MessagesRequest) -> None:
     """Raise `ApiError` 400 for what would change the answer and cannot be done here."""
-    for name, value in (("mcp_servers", body.mcp_servers), ("container", body.container)):
+    for name, value in (("mcp_servers", body.mcp_servers), ("container", body.container), ("compaction", body.compaction)):
         if value:
             raise invalid_request(f"{name}: not supported by this gateway.", name, "unsupported_parameter")
     if body.thread:  # a client that is not told so sends no more than its new messages
@@ -328,8 +328,7 @@ def _report_used(body: MessagesRequest, user: str, report: LossReport) -> None:
         edits = objects(body.context_management, "edits", "context_management")
         kinds = [optional_text(edit, "type", f"context_management.edits[{index}]") or "" for index, edit in enumerate(edits)]
         matters = any(kind.startswith("compact_") for kind in kinds)
-        reason = "what is in the request is sent"
-        report.ignored("parameter", "context_management", reason, "context_management", matters=matters)
+        report.ignored("parameter", "context_management", "all messages are sent", "context_management", matters=matters)
     if body.output_config:
         others = [name for name in body.output_config if name not in ("effort", "format")]
         if others:
