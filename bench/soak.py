@@ -21,7 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,6 +34,7 @@ from bench.load import Simulator
 from bench.processes import Target
 from bench.programs import HERE, HarnessError
 from bench.soak_clients import KINDS, Visit, client
+from responses_gateway.ended_tasks import wait_at_most
 
 # What each worker may hold at the end beyond what it held after the warm-up: a share, and a number.
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -183,16 +184,10 @@ class _Soak:
 
     async def _flap(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            await self._pause(stop, self._random.uniform(2, 8))
+            await wait_at_most(stop, self._random.uniform(2, 8))
             await asyncio.to_thread(self._flapping.do, "kill")
-            await self._pause(stop, self._random.uniform(0.5, 3))
+            await wait_at_most(stop, self._random.uniform(0.5, 3))
             await asyncio.to_thread(self._flapping.do, "start")
-
-    @staticmethod
-    async def _pause(stop: asyncio.Event, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await stop.wait()
 
     async def _held(self) -> dict[int, Holding]:
         """Wait until nothing runs, and return what each worker holds."""

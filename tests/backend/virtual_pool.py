@@ -148,7 +148,7 @@ class VirtualPool:
                 return str(error.status)
             assert chat.on_end is not None
             if chat.status != 200:
-                chat.on_end(200, None)
+                chat.on_end(chat.status, None)
                 return str(chat.status)
             server = self.servers[chat.backend]
             await asyncio.sleep(seconds / 2)
@@ -156,9 +156,9 @@ class VirtualPool:
             if not silent:
                 await asyncio.sleep(seconds / 2)
                 if server.is_up():
-                    chat.on_end(200, None)
+                    chat.on_end(chat.status, None)
                     return chat.backend
-            chat.on_end(200, "broke")
+            chat.on_end(chat.status, "broke")
             if not silent:
                 return "broke"  # the client has seen something of it
             following = self.pool.retry_route(route, chat.backend, "broke")

@@ -25,7 +25,7 @@ class AddedField(NamedTuple):
     also: int | None = None
 
 
-# What the scheduler of a server may know: how urgent a request is. SGLang refuses a priority that it is not to use with 503.
+# What helps a server to schedule: sessions, and how urgent a request is. SGLang refuses a priority it is not to use with 503.
 HINT = AddedField(word=True, also=503)
 # By path.
 AddedFields: TypeAlias = Mapping[str, AddedField]

@@ -27,9 +27,9 @@ Changes: TypeAlias = Mapping[str, str]
 _Fields: TypeAlias = dict[str, msgspec.Raw]
 
 
-def refusals_of(added: AddedFields) -> frozenset[int | None]:
+def refusals_of(added: AddedFields) -> frozenset[int]:
     """Return the statuses that may be the refusal of one of these fields."""
-    return REFUSALS.union(field.also for field in added.values())
+    return REFUSALS.union(field.also for field in added.values() if field.also is not None)
 
 
 class LearnedChanges(BoundedDict[str, Changes]):
