@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.server.gateway_process import MAIN, WITHOUT_UVLOOP
@@ -115,6 +116,39 @@ def test_streams_may_finish(first: str) -> None:
             assert "draining in_flight=1" in said
             assert " stopped" in said
             assert "Traceback" not in said
+
+    run(test())
+
+
+#: Stop this process once, where it waits for the last handshakes: the event loop sees nothing of what comes meanwhile.
+STOPPED_BEFORE_CLOSING = """
+import asyncio, os, signal
+from responses_gateway.server.process import serve
+sleep = asyncio.sleep
+async def stop_once(seconds):
+    if seconds != serve._LAST_HANDSHAKES:
+        return await sleep(seconds)
+    asyncio.sleep = sleep
+    os.kill(os.getpid(), signal.SIGSTOP)
+asyncio.sleep = stop_once
+"""
+
+
+@pytest.mark.parametrize("first", ["", WITHOUT_UVLOOP], ids=["uvloop", "asyncio"])
+def test_a_connection_that_waits_to_be_accepted_is_answered(first: str) -> None:
+    """As on a machine that gives the process no time just then: closing the socket would reset the connection."""
+
+    async def test() -> None:
+        stream = Stream()
+        stream.go_on.set()
+        async with backend(stream) as behind, program(behind.url, first=f"{first}\n{STOPPED_BEFORE_CLOSING}") as running:
+            running.process.send_signal(signal.SIGTERM)
+            await until(lambda: psutil.Process(running.process.pid).status() == psutil.STATUS_STOPPED)
+            client = await RawClient.connect(running)
+            await client.post()
+            running.process.send_signal(signal.SIGCONT)
+            assert await ended(client) == "completed"
+            assert (await running.exit())[0] == 0
 
     run(test())
 

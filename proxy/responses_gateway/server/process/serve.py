@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import select
 import signal
 import socket
 import ssl
@@ -57,7 +58,8 @@ _GC_THRESHOLDS = (20_000, 20, 20)
 _LAST_HANDSHAKES = 0.02
 # Seconds for requests that were under way on a connection when the gateway stopped listening.
 _LAST_REQUESTS = 0.25
-# Seconds until a connection that a retiring process has accepted is in its list: those with TLS shake hands first.
+# Seconds until the connections that a leaving process takes have been accepted, and, if it retires, are in its list: those with
+# TLS shake hands first.
 _LAST_ACCEPTED = 1.0
 # Seconds between two checks whether anything is left to do.
 _POLL_INTERVAL = 0.02
@@ -268,10 +270,13 @@ class _Server:
 
     async def _stop_listening(self) -> None:
         """Close the sockets once their queues are empty, since the kernel resets connections that wait there. With a queue of
-        length 0 new connections are not taken up, and are refused when they try again."""
+        length 0 few new connections are taken up, and all others are refused when they try again."""
+        waiting = select.poll()
         for site in self._sites:
             site._sock.listen(0)
+            waiting.register(site._sock, select.POLLIN)
         await asyncio.sleep(_LAST_HANDSHAKES)
+        await _until(lambda: not waiting.poll(0), _LAST_ACCEPTED)
         while self._sites:
             await self._sites.pop().stop()
 
