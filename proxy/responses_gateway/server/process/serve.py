@@ -10,7 +10,6 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from aiohttp import web
 
 from responses_gateway.backend.pool_options import ALL, Share
 from responses_gateway.backend.tokenizer.conversion import TokenizerError
+from responses_gateway.ended_tasks import wait_at_most
 from responses_gateway.parsers.vllm import VllmMissing
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.app import create_app, create_operations_app
@@ -243,7 +243,7 @@ class _Server:
         logs.logger().info("retiring", extra=logs.fields(in_flight=len(in_flight.activities), pid=os.getpid()))
         while self._sites:
             await self._sites.pop().stop()
-        await _either(stop_signals.stop, _LAST_ACCEPTED)
+        await wait_at_most(stop_signals.stop, _LAST_ACCEPTED)
         await _until(
             lambda: stop_signals.stop.is_set() or not (self._connections or in_flight.activities),
             self._parts.settings.drain_timeout,
@@ -260,7 +260,7 @@ class _Server:
         if not stop_signals.stop_now.is_set():
             self._show_left(len(in_flight.activities))
         if not stop_signals.retire.is_set() and not stop_signals.stop_now.is_set():
-            await _either(stop_signals.stop_now, self._parts.settings.drain_delay)
+            await wait_at_most(stop_signals.stop_now, self._parts.settings.drain_delay)
         await self._stop_listening()
         stopped_at = asyncio.get_running_loop().time()
         await in_flight.drain(stop_signals.stop_now, self._parts.settings.drain_timeout)
@@ -300,13 +300,6 @@ async def _until(condition: Callable[[], bool], seconds: float) -> None:
     until = asyncio.get_running_loop().time() + seconds
     while not condition() and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110 (no event for ended connections)
         await asyncio.sleep(_POLL_INTERVAL)
-
-
-async def _either(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event, at most `seconds`."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
 
 
 def tune_collector() -> None:
