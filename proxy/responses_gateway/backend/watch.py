@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from random import random
 
 from responses_gateway.backend.member import Member
@@ -13,6 +12,7 @@ from responses_gateway.backend.policies.alike import AlikeLog
 from responses_gateway.backend.policies.health import asks_many, check_health
 from responses_gateway.backend.policies.server_load import LoadReports
 from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
+from responses_gateway.ended_tasks import wait_at_most
 
 # How long a request waits for what backends say of themselves, in seconds.
 _MOMENT = 2.0
@@ -150,9 +150,7 @@ class Watch:
             interval = max(self._options.health_interval, len(self._members.by_name) * _SPACING)
             if report.problem or member.breaker.state(self._members.clock()) != "closed":
                 interval = min(interval, _RECHECK)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(interval * (1 + _JITTER * (2 * random() - 1))):
-                    await member.check_wanted.wait()
+            await wait_at_most(member.check_wanted, interval * (1 + _JITTER * (2 * random() - 1)))
 
     async def _ask_whether_router(self, member: Member) -> None:
         many = None

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
+from responses_gateway.ended_tasks import wait_at_most
 from responses_gateway.state.fleet_counters import CountersUnavailable, FleetCounters, LimitRequest, Verdict
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import STORE_UP, Gauge
@@ -107,9 +108,7 @@ class Fleet:
         clock = asyncio.get_running_loop().time
         renewed = clock()
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(RENEWAL if self.shared else _RETRY):
-                    await self._wake.wait()
+            await wait_at_most(self._wake, RENEWAL if self.shared else _RETRY)
             self._wake.clear()
             if not self.shared or clock() - renewed >= RENEWAL:
                 renewed = clock()
