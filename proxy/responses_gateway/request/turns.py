@@ -75,7 +75,7 @@ def with_turn(
 def answer_message(items: Iterable[Object], tools: ToolTable, policy: Policy, calls_before: int) -> Object:
     """Return the message that later requests have for an answer of the model, given its items; an empty one if they have none.
     `calls_before` are in the messages before it."""
-    messages = _messages([with_chat_name(item, tools) for item in items], policy, calls_before)
+    messages = in_forms(_messages([with_chat_name(item, tools) for item in items], policy, calls_before), policy.forms)
     return next((message for message in messages if message["role"] == "assistant"), {})
 
 

@@ -58,8 +58,8 @@ class Keeping:
         recorder = CallRecorder(hides_logprobs=not options.logprobs, shows=shown if shows else None)
         await self.pool.watch.identified()
         chain = TokenChain(self.table, place, self.prompts, settings.connect_timeout) if by_ids else None
-        policy = self.live.current.parsers.policy(prepared.context.request.model)
-        keeper = ResponseKeeper(self.table, place, recorder, self._owner(prepared.call.route.model), prepared, policy, chain)
+        owner = self._owner(prepared.call.route.model)
+        keeper = ResponseKeeper(self.table, place, recorder, owner, prepared, self.live, chain)
         options = msgspec.structs.replace(options, recorder=recorder)
         return msgspec.structs.replace(prepared, options=options, call=msgspec.structs.replace(prepared.call, keeper=keeper))
 

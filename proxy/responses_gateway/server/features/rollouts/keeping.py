@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from responses_gateway.request.input.template_forms import in_forms
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.rollouts.links import Link, answer_of_message, links_of
 from responses_gateway.request.turns import answer_message
 from responses_gateway.server.features.rollouts.spans import ItemSpan, item_spans
 from responses_gateway.server.features.rollouts.token_chain import NO_IDS, IdsOutcome, TokenChain, TreeName
+from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
@@ -35,10 +37,9 @@ _PROMPT_FIELDS = frozenset({"kv_transfer_params", "input_ids"})
 
 
 class AskedPrompt(NamedTuple):
-    """What is known of a prompt: the digest of its messages, how many calls are in them, and what it was sent as."""
+    """The chat request of a turn, and what its prompt was sent as."""
 
-    digest: bytes
-    calls: int
+    body: Mapping[str, Any]
     outcome: IdsOutcome
 
 
@@ -68,7 +69,7 @@ class ResponseKeeper:
     recorder: CallRecorder
     owner: str
     prepared: PreparedRequest
-    policy: Policy
+    live: LiveSettings
     chain: TokenChain | None  # of prompts that are to be ids
     _prompts: list[AskedPrompt] = field(default_factory=list)  # by turn
     _parentage: Parentage | None = None  # of the first turn
@@ -96,8 +97,7 @@ class ResponseKeeper:
         outcome = NO_IDS
         if self.chain is not None:
             outcome = await self.chain.prompt(msgspec.structs.replace(call, body=body), links, self._parentage, self.recorder)
-        calls = sum(len(message.get("tool_calls") or ()) for message in body["messages"])
-        self._prompts.append(AskedPrompt(links.prompt, calls, outcome))
+        self._prompts.append(AskedPrompt(body, outcome))
         if outcome.ids is not None:
             field_name, value = _as_field(self.owner, outcome.ids)
             wanted[field_name] = value
@@ -126,11 +126,14 @@ class ResponseKeeper:
         done = translator.lifecycle.writer.done
         firsts = [turn.first_item for turn in translator.lifecycle.turns] + [len(done)]
         asker = self.prepared.caller.asker
+        # As it is now, because the server may meanwhile have refused a form of messages that later requests will not have.
+        policy = self.live.current.parsers.policy(self.prepared.context.request.model)
         records: list[CallRecord] = []
         for number, sampled in enumerate(self.recorder.calls):
             tokens = sampled.tokens()
             items = [msgspec.json.decode(item) for item in done[firsts[number] : firsts[number + 1]]]
-            link = self._link(number, items, translator.options.tools)
+            prompt = self._prompts[number].body if number < len(self._prompts) else None
+            link = None if prompt is None else _link_of(prompt, items, translator.options.tools, policy)
             records.append(
                 CallRecord(
                     response_id if number == last else f"{response_id}.{number + 1}",
@@ -143,14 +146,6 @@ class ResponseKeeper:
                 )
             )
         return records
-
-    def _link(self, number: int, items: Sequence[dict[str, Any]], tools: ToolTable) -> Link | None:
-        """Return what a later request has of a turn with these items, if its client repeats them."""
-        if number >= len(self._prompts):
-            return None
-        prompt = self._prompts[number]
-        message = answer_message(items, tools, self.policy, prompt.calls)
-        return Link(prompt.digest, answer_of_message(message))
 
     def _details(
         self, translator: Translator, number: int, tokens: SampledTokens, items: Sequence[Mapping[str, Any]]
@@ -175,6 +170,14 @@ class ResponseKeeper:
             outcome.ids is not None and tokens.prompt is not None and misfit is None,
             None if hidden else item_spans(sampled.texts, tokens, items),
         )
+
+
+def _link_of(body: Mapping[str, Any], items: Sequence[dict[str, Any]], tools: ToolTable, policy: Policy) -> Link:
+    """Return what a later request has of a chat request and the items of its answer, if its client repeats them."""
+    messages = in_forms(body["messages"], policy.forms, continued=bool(body.get("continue_final_message")))
+    calls = sum(len(message.get("tool_calls") or ()) for message in messages)
+    answer = answer_message(items, tools, policy, calls)
+    return Link(links_of({**body, "messages": messages}).prompt, answer_of_message(answer))
 
 
 def _as_field(owner: str, ids: list[int]) -> tuple[str, Any]:
