@@ -20,6 +20,11 @@ from responses_gateway.state.schema import SQLITE, OtherSchema, create_tables
 
 T = TypeVar("T")
 
+# What clients are told of a file that takes nothing more, and whom to ask, because it does not help to try again.
+_UNWRITABLE = {
+    sqlite3.SQLITE_READONLY: "The store of this gateway cannot be written: its operator has to make the file writable.",
+    sqlite3.SQLITE_FULL: "The store of this gateway has no room: its operator has to make some on its disk.",
+}
 # How long a transaction waits for one of another process, in seconds.
 BUSY_TIMEOUT = 10
 # How long the next ones wait when it was too long.
@@ -109,9 +114,7 @@ class Sqlite:
         if self._several_at_once:
             self._wait_for_more()
         self._begun_at = time.monotonic()
-        batch: list[_Work] = []
-        while self._waiting and len(batch) < _BATCH:
-            batch.append(self._waiting.popleft())
+        batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
         self._several_at_once = len(batch) > 1
         values, error = self._alone(lambda sql: [one.function(sql) for one in batch])
         busy = error is not None and _is_busy(error)
@@ -203,8 +206,8 @@ class Sqlite:
         except (sqlite3.Error, OSError, OtherSchema) as error:
             if connection is not None:
                 connection.close()
-            unavailable = OtherSchema if isinstance(error, OtherSchema) else StoreUnavailable
-            raise unavailable(f"cannot open {self.path}: {error}") from error
+            text = f"cannot open {self.path}: {error}"
+            raise (OtherSchema(text) if isinstance(error, OtherSchema) else _unavailable(error, text)) from error
         self._connection = connection
         self._file = _identity(self.path) if self.path is not None else None
 
@@ -229,8 +232,10 @@ def _deliver(batch: Sequence[_Work], outcomes: Sequence[_Outcome]) -> None:
             one.result.set_result(value)
 
 
-def _unavailable(error: sqlite3.Error) -> StoreUnavailable:
-    unavailable = StoreUnavailable(str(error))
+def _unavailable(error: Exception, text: str | None = None) -> StoreUnavailable:
+    unavailable = StoreUnavailable(text or str(error))
+    kind = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest of the code says more of it
+    unavailable.for_clients = _UNWRITABLE.get(kind, unavailable.for_clients)
     unavailable.__cause__ = error
     return unavailable
 
