@@ -113,6 +113,31 @@ def test_of_two_gateways_that_keep_a_response_the_one_that_ends_it_counts(
     asyncio.run(test())
 
 
+def test_a_call_that_another_one_continues_stays_though_a_second_gateway_keeps_its_response(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client has seen all items, and goes on, before the first gateway has ended the response; then that one stops."""
+    monkeypatch.setattr(token_trees, "is_active", lambda _sql, _response: True)
+
+    async def test() -> None:
+        async with opening() as (_, database, clock):
+            table = TokenTreeTable(database, 100.0, clock)
+            await table.begin("t", "r")
+            await table.add("t", "r", [call("a", [1, 2, 3], [4])], NOTHING)
+            await table.add("t", "r", [call("b", [1, 2, 3, 4, 6], [7])], Parentage("a", []))
+            await table.add("t", "r", [call("a", [1, 2, 3], [5])], NOTHING)
+            tree = await table.tree("t", "r")
+            assert tree is not None
+            page = await table.page(tree, None, 10)
+            assert page is not None
+            assert [(one.id, one.parent, (one.tokens.prompt or array("q")).tolist()) for one in page.calls] == [
+                ("a", None, [1, 2, 3]),
+                ("b", "a", [1, 2, 3, 4, 6]),
+            ]
+
+    asyncio.run(test())
+
+
 def test_trees_expire_and_are_bounded(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_trees, "MOST_TREES", 3)
     monkeypatch.setattr(token_trees, "MOST_CALLS", 1)

@@ -131,13 +131,15 @@ class TokenTreeTable:
     @transaction
     def add(self, sql: Sql, tenant: str, name: str, calls: Sequence[CallRecord], parentage: Parentage) -> None:
         """Add the calls of one response, each the parent of the next one: without their tokens to a tree that has no room.
-        Nothing is added to a tree that is gone. Of two gateways that run a response, the one that ends it counts."""
+        Nothing is added to a tree that is gone. Of two gateways that run a response, the one that ends it counts, unless
+        what the first one has kept is continued already, by a client that saw it in the stream."""
         tree = _tree(sql, tenant, name)
         if tree is None or not calls:
             return
         response = calls[0].response
         if _last_key(sql, tree.key, "response = ?", response):
-            if not is_active(sql, response):
+            continued = "parent IN (SELECT key FROM model_calls WHERE response = ?) AND response <> ?"
+            if not is_active(sql, response) or _last_key(sql, tree.key, continued, response, response):
                 return
             again = sql.execute("DELETE FROM model_calls WHERE tree = ? AND response = ?", (tree.key, response)).rowcount
             sql.execute("UPDATE token_trees SET calls = calls - ? WHERE key = ?", (again, tree.key))
