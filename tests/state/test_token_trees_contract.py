@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from responses_gateway.state import token_trees
+from responses_gateway.state.interfaces import Database, Rows, Sql
 from responses_gateway.state.token_trees import CallRecord, CallTokens, Parentage, TokenTreeTable, TreeFull, common_prefix
 from tests.state.conftest import Opening
 
@@ -134,6 +138,77 @@ def test_a_call_that_another_one_continues_stays_though_a_second_gateway_keeps_i
                 ("a", None, [1, 2, 3]),
                 ("b", "a", [1, 2, 3, 4, 6]),
             ]
+
+    asyncio.run(test())
+
+
+def test_any_tree_is_rebuilt_as_it_was(opening: Opening) -> None:
+    """Whatever a prompt has of its parent's tokens, and whichever calls have none."""
+    chance = random.Random(7)
+    made: dict[str, tuple[list[int] | None, list[int]]] = {}
+
+    async def test() -> None:
+        async with opening() as (_, database, clock):
+            table = TokenTreeTable(database, 100.0, clock)
+            await table.begin("t", "r")
+            for number in range(60):
+                parent = chance.choice(list(made)[-4:]) if made else None
+                before, sampled = made[parent] if parent else ([], [])
+                whole = (before or []) + sampled
+                prompt = (
+                    None if chance.random() < 0.1 else whole[: chance.randint(0, len(whole))] + chance.choices(range(3), k=3)
+                )
+                made[f"c{number}"] = (prompt, [number, number])
+                record = call(f"c{number}", prompt, made[f"c{number}"][1])
+                await table.add("t", "r", [record], Parentage(parent, []))
+            tree = await table.tree("t", "r")
+            assert tree is not None
+            after = None
+            for name in list(made):
+                page = await table.page(tree, after, 1)
+                assert page is not None
+                [kept] = page.calls
+                assert (kept.id, None if kept.tokens.prompt is None else kept.tokens.prompt.tolist()) == (name, made[name][0])
+                after = name
+
+    asyncio.run(test())
+
+
+class Counting:
+    """Counts the statements of transactions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.statements = 0
+
+    async def run(self, work: Callable[[Sql], Any]) -> Any:
+        return await self._database.run(lambda sql: work(cast("Sql", _CountingSql(self, sql))))
+
+
+class _CountingSql:
+    def __init__(self, counting: Counting, sql: Sql) -> None:
+        self._counting = counting
+        self.new_keys = sql.new_keys
+        self._execute = sql.execute
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        self._counting.statements += 1
+        return self._execute(statement, values)
+
+
+def test_a_call_of_a_long_task_costs_as_many_statements_as_one_of_a_short_one(opening: Opening) -> None:
+    async def test() -> None:
+        async with opening() as (_, database, clock):
+            counting = Counting(database)
+            table = TokenTreeTable(cast("Database", counting), 100.0, clock)
+            await table.begin("t", "r")
+            costs: list[int] = []
+            for number in range(40):
+                before = counting.statements
+                record = call(f"c{number}", list(range(2 * number + 1)), [2 * number + 1])
+                await table.add("t", "r", [record], Parentage(f"c{number - 1}", []))
+                costs.append(counting.statements - before)
+            assert costs[39] == costs[2]
 
     asyncio.run(test())
 

@@ -4,6 +4,7 @@ A call has its prompt as what is new since its parent, because whole prompts of 
 
 from __future__ import annotations
 
+import sys
 import time
 from array import array
 from collections.abc import Callable, Sequence
@@ -99,6 +100,11 @@ class Tree(NamedTuple):
 
 
 _COLUMNS = "key, id, response, parent, shared, rest, sampled, log_probs, kind, details"
+# The calls that lead to one, and this.
+_PATH = (
+    "WITH RECURSIVE path (key, parent) AS (SELECT key, parent FROM model_calls WHERE key = ? "
+    "UNION ALL SELECT model_calls.key, model_calls.parent FROM model_calls JOIN path ON model_calls.key = path.parent)"
+)
 _DELETE_CALLS = "DELETE FROM model_calls WHERE tree = ?"
 _DELETE_TREE = "DELETE FROM token_trees WHERE key = ?"
 
@@ -206,10 +212,10 @@ class TokenTreeTable:
             return None
         path = _path_to(sql, key)
         if after is not None:
-            ids = [_row(sql, key)[1] for key in path]
-            if after not in ids:
+            begin = _last_key(sql, tree.key, "id = ?", after)
+            if begin not in path:
                 return None
-            path = path[ids.index(after) + 1 :]
+            path = path[path.index(begin) + 1 :]
         return _page(sql, path[: limit + 1], limit)
 
     @transaction
@@ -308,13 +314,7 @@ def _last_key(sql: Sql, tree: int, condition: str, *values: Any) -> int:
 
 def _path_to(sql: Sql, key: int) -> list[int]:
     """Return the keys of a call and of those before it, the first one first."""
-    rows = sql.execute(
-        "WITH RECURSIVE path (key, parent) AS (SELECT key, parent FROM model_calls WHERE key = ? "
-        "UNION ALL SELECT model_calls.key, model_calls.parent FROM model_calls JOIN path ON model_calls.key = path.parent) "
-        "SELECT key FROM path ORDER BY key",
-        (key,),
-    ).fetchall()
-    return [row[0] for row in rows]
+    return [row[0] for row in sql.execute(f"{_PATH} SELECT key FROM path ORDER BY key", (key,)).fetchall()]
 
 
 class _Rebuilt:
@@ -325,15 +325,22 @@ class _Rebuilt:
         self._whole: BoundedDict[int, array[int]] = BoundedDict(2)
 
     def whole(self, key: int) -> array[int]:
-        """Return the prompt of a call and what was sampled behind it; nothing where that is not known."""
+        """Return the prompt of a call and what was sampled behind it; nothing where that is not known. From the end on, so that
+        each token is copied once, however many calls there are."""
         if key in self._whole:
             return self._whole[key]
-        tokens: array[int] = array("q")
-        for ancestor in _path_to(self._sql, key):
-            row = _row(self._sql, ancestor)
-            self.keep(ancestor, _prompt(row, tokens), row[6])
-            tokens = self._whole[ancestor]
-        return tokens
+        statement = (
+            f"{_PATH} SELECT shared, rest, sampled FROM model_calls WHERE key IN (SELECT key FROM path) ORDER BY key DESC"
+        )
+        pieces: list[bytes] = []
+        wanted = sys.maxsize  # so many of the first tokens
+        for shared, rest, sampled in self._sql.execute(statement, (key,)).fetchall():
+            if rest is None or sampled is None or not wanted:
+                break
+            pieces.append((_ids(rest) + _ids(sampled))[: max(wanted - shared, 0)].tobytes())
+            wanted = min(wanted, shared)
+        self._whole[key] = array("q", b"".join(reversed(pieces)))
+        return self._whole[key]
 
     def keep(self, key: int, prompt: array[int] | None, sampled: bytes | None) -> None:
         """Note the tokens of a call."""
@@ -401,9 +408,9 @@ def _page(sql: Sql, keys: Sequence[int], limit: int) -> Page:
 
 
 def _kept(rebuilt: _Rebuilt, row: Any) -> KeptCall:
-    key, call_id, response, parent, shared, _, sampled, log_probs, kind, details = row
+    key, call_id, response, parent, shared, rest, sampled, log_probs, kind, details = row
     before = rebuilt.whole(parent) if parent else array("q")
-    prompt = _prompt(row, before)
+    prompt = None if rest is None else before[:shared] + _ids(rest)
     rebuilt.keep(key, prompt, sampled)
     return KeptCall(
         call_id,
@@ -416,11 +423,6 @@ def _kept(rebuilt: _Rebuilt, row: Any) -> KeptCall:
         ),
         unbroken=bool(before) and shared == len(before),
     )
-
-
-def _prompt(row: Any, before: array[int]) -> array[int] | None:
-    rest = row[5]
-    return None if rest is None else before[: row[4]] + _ids(rest)
 
 
 def packed(ids: array[int]) -> bytes:
