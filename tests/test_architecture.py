@@ -386,6 +386,19 @@ def test_the_list_of_features_names_each_file_of_the_core_that_knows_who_asks() 
     assert sorted(knowing - named) == []
 
 
+# What the core calls what it has for hints to servers; the prober, which asks what a server takes, has a field of that name.
+KNOWS_HINTS = re.compile(r"\bsession_hints\b|\broute\.(near|hints)\b|^    (near|hints): ", re.MULTILINE)
+
+
+def test_the_list_of_features_names_the_at_most_six_files_of_the_core_that_know_hints() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    (row,) = (line for line in text.splitlines() if line.startswith("| `session_hints/` |"))
+    core = [path for path in MODULES if room_of(path) != "probing" and not path.is_relative_to(PACKAGE / "server" / "features")]
+    knowing = {path.name for path in core if KNOWS_HINTS.search(path.read_text(encoding="utf-8"))}
+    assert knowing == {name.rpartition("/")[2] for name in re.findall(r"[\w/]+\.py", row)}
+    assert len(knowing) <= 6
+
+
 def _catches_everything(handler: ast.ExceptHandler) -> bool:
     return handler.type is None or (isinstance(handler.type, ast.Name) and handler.type.id in {"Exception", "BaseException"})
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from responses_gateway.backend.member import Member
 from responses_gateway.backend.members import Members
-from responses_gateway.backend.policies.affinity import choose
+from responses_gateway.backend.policies.affinity import choose, not_too_busy
 from responses_gateway.backend.policies.alike import difference
 from responses_gateway.backend.policies.retry import UNCONNECTED, UNREACHABLE, Reason
 from responses_gateway.backend.policies.routers import OF_THE_URL, PAUSES
@@ -156,7 +156,9 @@ class Places:
         free = [member for member in self._preferred(serving, route) if member.has_room]
         if not free:
             return None
-        return self._begin(self._members.by_name[choose([member.load for member in free], route.affinity, route.near)])
+        loads = [member.load for member in free]
+        is_near = route.near != "" and route.near in not_too_busy(loads)
+        return self._begin(self._members.by_name[route.near if is_near else choose(loads, route.affinity)])
 
     async def wait(self, route: Route) -> Member:
         """Wait for a place and take it. Raises `ApiError` if too many wait already, or if none is free in time."""

@@ -32,9 +32,8 @@ from responses_gateway.backend.policies.routers import (
     pod_of,
     without_session,
 )
-from responses_gateway.backend.policies.session_hints import SessionHints, hint_headers, hinted_body
 from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
-from responses_gateway.backend.served_models import BackendSpec, Route, with_model
+from responses_gateway.backend.served_models import BackendSpec, Hints, Route, with_hints, with_model
 from responses_gateway.backend.transport.aiohttp_internals import whole_refusal
 from responses_gateway.backend.transport.client import Body, ChatStream, Unreachable
 from responses_gateway.backend.transport.optional_fields import further_changes, refusals_of
@@ -128,10 +127,10 @@ class Pool:
             fit = body if fitted is None else fitted(member.label, name)
             data = fit if name == route.model else with_model(fit, name)
             fields = added
-            server = member.spec.session_hints
-            if server is not None and route.hints is not None:
-                data, fields = hinted_body(server, data, route.hints, added)
-                sent = {**hint_headers(server, route.hints), **sent}
+            hints = None if route.hints is None else route.hints(member.spec)
+            if hints is not None:
+                data, fields = with_hints(data, hints.fields, added)
+                sent = {**hints.headers, **sent}
             if member.router:
                 sent = without_session(sent) if again else self._tokens.headers(member.name, route.affinity, sent)
             return member.backend.open_chat(data, sent, name, fields)
@@ -173,7 +172,9 @@ class Pool:
             below = member.backend.root if below_root else None
             own = with_keys if member.backend.takes_client_key else headers
             ask = partial(member.backend.request, method, path, below=below, query=query, headers=own)
-            return _with_hints(member, ask, name, sent, route.hints)
+            if route.hints is None or not isinstance(sent, bytes):
+                return ask(body=sent)
+            return _ask_with(route.hints(member.spec), member, ask, name, sent)
 
         once = isinstance(body, aiohttp.StreamReader)  # cannot be sent again
         member, answer = await self._reach(route, send, once=once, on_failure=on_failure)
@@ -439,14 +440,13 @@ def _is_well(member: Member) -> bool:
     return member.healthy and (member.breaker.no_recent_failures or member.breaker.closed_by_check)
 
 
-async def _with_hints(
-    member: Member, ask: Callable[..., Awaitable[aiohttp.ClientResponse]], model: str, body: Body, hints: SessionHints | None
+async def _ask_with(
+    hints: Hints | None, member: Member, ask: Callable[..., Awaitable[aiohttp.ClientResponse]], model: str, body: bytes
 ) -> aiohttp.ClientResponse:
-    """Send a request that is relayed, with what the server takes of its session. What it refuses is sent again as it came."""
-    server = member.spec.session_hints
-    if server is None or hints is None or not isinstance(body, bytes):
+    """Send a request that is relayed, with hints. What the server refuses is sent again as it came."""
+    if hints is None:
         return await ask(body=body)
-    hinted, added = hinted_body(server, body, hints, {})
+    hinted, added = with_hints(body, hints.fields, {})
     learned = member.backend.learned
     known = learned.get(model, {})
     if added.keys() <= known.keys():

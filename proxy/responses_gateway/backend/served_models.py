@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from responses_gateway.backend.policies.session_hints import ServerHints, SessionHints
+from responses_gateway.wire.added_fields import HINT, AddedFields
 from responses_gateway.wire.errors import ApiError
 
 # How many models the message of an error lists.
 _LISTED = 30
-
-
-class Route(msgspec.Struct, frozen=True):
-    """Where a request may go.
-
-    `model` is the client's name for it; empty: any backend will do. `affinity`: requests with the same key have the same
-    beginning, and go to the same backend if possible; empty: the least busy one. `avoid`: backends that were tried already.
-    `again`: how often a server behind a router failed, whose URL is asked again. `unsent`: to how many of those in `avoid`
-    there was no connection, where that does not count as an attempt. `near`: the backend that had the last turn of the thread.
-    `hints`: what servers may know of its session."""
-
-    model: str = ""
-    affinity: str = ""
-    avoid: frozenset[str] = frozenset()
-    again: int = 0
-    unsent: int = 0
-    near: str = ""
-    hints: SessionHints | None = None
-
-    @property
-    def tries(self) -> int:
-        """How many attempts have failed, without those that count as none."""
-        return len(self.avoid) + self.again - self.unsent
 
 
 @dataclass(frozen=True)
@@ -62,11 +39,41 @@ class BackendSpec:
     forward_authorization: bool = True
     forward_provider_keys: bool = False
     router: bool | None = None
-    session_hints: ServerHints | None = None
+    session_hints: str | None = None
     source: str = "settings"
     pool: str = ""
     pod: str = ""
     draining: bool = False
+
+
+class Hints(NamedTuple):
+    """What helps a backend to schedule a request: fields of a chat request, and headers."""
+
+    fields: Mapping[str, Any]
+    headers: Mapping[str, str]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """Where a request may go.
+
+    `model` is the client's name for it; empty: any backend will do. `affinity`: requests with the same key have the same
+    beginning, and go to the same backend if possible; empty: the least busy one. `avoid`: backends that were tried already.
+    `again`: how often a server behind a router failed, whose URL is asked again. `unsent`: to how many of those in `avoid`
+    there was no connection, where that does not count as an attempt. `near`: the backend that is taken before all others,
+    unless it is too busy. `hints` returns what a backend is told with the request; None: nothing."""
+
+    model: str = ""
+    affinity: str = ""
+    avoid: frozenset[str] = frozenset()
+    again: int = 0
+    unsent: int = 0
+    near: str = ""
+    hints: Callable[[BackendSpec], Hints | None] | None = None
+
+    @property
+    def tries(self) -> int:
+        """How many attempts have failed, without those that count as none."""
+        return len(self.avoid) + self.again - self.unsent
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,3 +172,13 @@ def with_model(body: bytes, model: str) -> bytes:
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     fields["model"] = msgspec.Raw(msgspec.json.encode(model))
     return msgspec.json.encode(fields)
+
+
+def with_hints(body: bytes, hints: Mapping[str, Any], added: AddedFields) -> tuple[bytes, AddedFields]:
+    """Return a chat request with the fields of hints, and these beside those that were `added` before. What it has already
+    comes from the client or from the settings, and stays."""
+    had = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    fields = {name: value for name, value in hints.items() if name not in had}
+    if not fields:
+        return body, added
+    return msgspec.json.encode(fields)[:-1] + b"," + body.lstrip()[1:], {**added, **dict.fromkeys(fields, HINT)}

@@ -32,13 +32,11 @@ class Load:
     cache: float = 0.0
 
 
-def choose(loads: Sequence[Load], key: str = "", near: str = "") -> str:
-    """Return the name of the backend for a request: the one that had the last turn of its thread (`near`), else by its key, or
-    the least busy one for an empty key. `loads` are the backends that can take a request now, at least one."""
+def choose(loads: Sequence[Load], key: str = "") -> str:
+    """Return the name of the backend for a request: by its key, or the least busy one for an empty key. `loads` are the
+    backends that can take a request now, at least one."""
     if len(loads) == 1:
         return loads[0].name
-    if near and _may_take(loads, near):
-        return near
     return _by_key(loads, key) if key else least_busy(loads)
 
 
@@ -60,21 +58,17 @@ def capacity(load: Load, total: int, weights: float) -> int:
     return math.ceil(spread * total * load.weight / weights)
 
 
-def _may_take(loads: Sequence[Load], name: str) -> bool:
-    """Tell whether a backend is there and has not much more than its share."""
+def not_too_busy(loads: Sequence[Load]) -> set[str]:
+    """Return the names of the backends that have not much more than their share: at least one, because the sum of what they may
+    have is more than the requests."""
     total = sum(load.in_flight for load in loads) + 1
     weights = sum(load.weight for load in loads)
-    return any(load.name == name and load.in_flight < capacity(load, total, weights) for load in loads)
+    return {load.name for load in loads if load.in_flight < capacity(load, total, weights)}
 
 
 def _by_key(loads: Sequence[Load], key: str) -> str:
-    total = sum(load.in_flight for load in loads) + 1
-    weights = sum(load.weight for load in loads)
-    by_name = {load.name: load for load in loads}
-    for name in preference(key, ((load.name, load.weight) for load in loads)):
-        if by_name[name].in_flight < capacity(by_name[name], total, weights):
-            return name
-    raise AssertionError("the capacities are more than the requests")  # their sum is at least `total`
+    names = not_too_busy(loads)
+    return next(name for name in preference(key, ((load.name, load.weight) for load in loads)) if name in names)
 
 
 def _draw(key: str, name: str) -> float:

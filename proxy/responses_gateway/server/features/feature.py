@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from responses_gateway.backend.pool_options import Share
-from responses_gateway.server.generation.additions import Announce, Conclude, Note, Postpone, Step, Traced
+from responses_gateway.server.generation.additions import Announce, Conclude, Note, Postpone, RelayedRoute, Step, Traced
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.preparation.ground import HostedToolbox
 from responses_gateway.server.generation.request_log.reports import Reader
@@ -50,8 +50,9 @@ class Opened:
     told of background responses before they begin, and `postponements` may let these wait. The last event of an answer waits
     for `conclusions`; `notes` are taken of answers that have ended, `readers` get the requests that were reported.
     `tool_steps`, which come first, and `tool_notes` are for requests with tools alone, `session_steps` and `session_notes` for
-    those that belong to a session. `traced` tell more in traces. `divisions` have labels by which usage may be divided, too.
-    `routes` are served, and `questions` are those that workers ask each other, by name."""
+    those that belong to a session; of these, `relayed_routes` change where those that are relayed go. `traced` tell more in
+    traces. `divisions` have labels by which usage may be divided, too. `routes` are served, and `questions` are those that
+    workers ask each other, by name."""
 
     steps: Sequence[Step] = ()
     toolboxes: Sequence[HostedToolbox] = ()
@@ -62,6 +63,7 @@ class Opened:
     tool_notes: Sequence[Note] = ()
     session_steps: Sequence[Step] = ()
     session_notes: Sequence[Note] = ()
+    relayed_routes: Sequence[RelayedRoute] = ()
     conclusions: Sequence[Conclude] = ()
     traced: Sequence[Traced] = ()
     readers: Sequence[Reader] = ()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from responses_gateway.backend.served_models import Route
 from responses_gateway.request import Loss
 from responses_gateway.server.generation.preparation.ground import HostedToolbox
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
@@ -17,6 +18,8 @@ from responses_gateway.telemetry.tracing import Trace
 
 # A request that is ready to be sent becomes another one. Raises `ApiError`.
 Step: TypeAlias = Callable[[PreparedRequest, Settings], Awaitable[PreparedRequest]]
+# The route of a request of a session that is relayed becomes another one, given what is known of the request.
+RelayedRoute: TypeAlias = Callable[[Route, RequestFacts], Route]
 # Called with the id of a background response before it is stored. Raises `StoreUnavailable`.
 Announce: TypeAlias = Callable[[str], Awaitable[None]]
 # Lets a background response wait that is ready to begin: returns it as it stands. A `Loss`: it may not wait, which is on
@@ -44,5 +47,6 @@ class Additions:
     tool_notes: list[Note] = field(default_factory=list)
     session_steps: list[Step] = field(default_factory=list)
     session_notes: list[Note] = field(default_factory=list)
+    relayed_routes: list[RelayedRoute] = field(default_factory=list)
     conclusions: list[Conclude] = field(default_factory=list)
     traced: list[Traced] = field(default_factory=list)

@@ -18,7 +18,6 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
-from responses_gateway.backend.policies.session_hints import SessionHints, unique_id
 from responses_gateway.backend.pool import ANY
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.transport.aiohttp_internals import whole_refusal
@@ -84,6 +83,7 @@ class Passthrough:
         self._pool = responses.pool
         self._reports = responses.reports
         self._roots = responses.roots
+        self._routes = responses.additions.relayed_routes
         self._settings = settings
         self._loop_detection = loop_detection
 
@@ -110,8 +110,9 @@ class Passthrough:
             check_model(allows, named.model)
         asker = _asker(request, body) if names or isinstance(body, bytes) else NOBODY
         route = named if self._pool.needs_model or allows is not None else ANY
-        if asker.session is not None:
-            route = _in_session(route, tenant_of(request), asker, named.model if path == _CHAT[1] else "")
+        facts = self._facts(request, asker, named.model, began)
+        for routed in self._routes if asker.session is not None else ():
+            route = routed(route, facts)
         sending = self._pool.request(
             request.method,
             path,
@@ -122,7 +123,6 @@ class Passthrough:
             headers=headers.items(),
             client_keys=_client_keys(request.headers) if self._settings.forwards_client_key else {},
         )
-        facts = self._facts(request, asker, named.model, began)
         relaying = self._reports.relaying
         relaying[facts] = lambda: UNKNOWN
         try:
@@ -298,14 +298,6 @@ def _asker(request: web.Request, body: object) -> Asker:
             small = len(body) <= _SMALL
             fields = msgspec.json.decode(body) if small else msgspec.structs.asdict(msgspec.json.decode(body, type=_Asking))
     return asker_of(request.headers, fields if isinstance(fields, dict) else {})
-
-
-def _in_session(route: Route, tenant: str, asker: Asker, chat_model: str) -> Route:
-    """Return the route of a request of a session; chat requests for a model may have hints. Of its thread servers know nothing,
-    because nobody would end it there."""
-    session = unique_id(tenant, asker.session or "")
-    hints = SessionHints(session, "", None, asker.kind) if chat_model else None
-    return msgspec.structs.replace(route, affinity=f"session:{session}", hints=hints)
 
 
 def _route_of(body: bytes) -> Route:

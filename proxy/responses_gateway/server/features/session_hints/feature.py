@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from responses_gateway.backend.policies.session_hints import SessionHints, unique_id
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.bounded_memory import TenantValues
-from responses_gateway.request.who_asks.asker import MOST, MOST_OF_TENANT, Asker
+from responses_gateway.request.who_asks.asker import MOST, MOST_OF_TENANT
 from responses_gateway.server.features.feature import Core, Feature, Opened
+from responses_gateway.server.features.session_hints.hints import affinity_of, all_hints, relayed, unique_id
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
@@ -60,14 +60,13 @@ class Threads:
         """Have a request of a session go where its thread was, with what servers may know of it."""
         asker = prepared.caller.asker
         tenant = prepared.caller.tenant
-        session = asker.session or ""  # there is one
-        route = msgspec.structs.replace(prepared.call.route, hints=_hints(tenant, session, asker))
+        route = msgspec.structs.replace(prepared.call.route, hints=partial(all_hints, tenant, asker))
         if asker.is_named:  # else the hash that all gateways compute says where it goes
             names = (asker.thread, asker.parent, asker.session)  # its own, that which began it, the root of its session
             places = (self._places.get(tenant, name) for name in names if name is not None)
             near = next((place.backend for place in places if place is not None), "")
             weak = not route.affinity or route.affinity.startswith("chain:")
-            affinity = f"session:{unique_id(tenant, session)}" if weak else route.affinity
+            affinity = affinity_of(tenant, asker) if weak else route.affinity
             route = msgspec.structs.replace(route, affinity=affinity, near=near)
         return msgspec.structs.replace(prepared, call=msgspec.structs.replace(prepared.call, route=route))
 
@@ -122,16 +121,10 @@ class Threads:
         await asyncio.gather(looking, *self._closing, return_exceptions=True)
 
 
-def _hints(tenant: str, session: str, asker: Asker) -> SessionHints:
-    unique = partial(unique_id, tenant)
-    parent = None if asker.parent is None else unique(asker.parent)
-    return SessionHints(unique(session), unique(asker.thread or session), parent, asker.kind, asker.final)
-
-
 async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     threads = Threads(core.responses.pool, asyncio.get_running_loop().time)
     stack.push_async_callback(threads.close, asyncio.create_task(threads.look()))
-    return Opened(session_steps=[threads.with_route], session_notes=[threads.note])
+    return Opened(session_steps=[threads.with_route], session_notes=[threads.note], relayed_routes=[relayed])
 
 
 SESSION_HINTS = Feature("session_hints", None, _open)
