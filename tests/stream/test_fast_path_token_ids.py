@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from responses_gateway import parsers
-from responses_gateway.stream.answer.fast_path import learn
+from responses_gateway.stream.answer.fast_path import learn, unquoted
 from responses_gateway.stream.continuation.join import Join
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.sampling import CallRecorder
@@ -330,11 +330,12 @@ def test_ids_whose_place_is_not_certain_are_not_learned(template: bytes) -> None
 def test_ids_are_learned_with_the_text() -> None:
     pattern = learn("text", written(USUAL, "content", "x", "[3]")[6:-2], "x", [3])
     assert pattern is not None
-    inside = pattern.inside(written(USUAL, "content", SLY, "[4,5]")[6:-2])
-    assert pattern.end_of_text(inside) > 0
-    assert pattern.tokens([inside]) == [(SLY, [4, 5], ())]
-    for ids in ("null", "[[4]]", '[4],"x":[5]', "[4", "4]", "04]", ""):
-        assert pattern.end_of_text(pattern.inside(written(USUAL, "content", "y", ids)[6:-2])) == -1
+    payload = written(USUAL, "content", SLY, "[4,5]")[6:-2]
+    [(text, logprobs, ids)] = pattern.parts(pattern.inside(payload))
+    assert (unquoted(b'"%b"' % text), logprobs, ids) == (SLY, b"", b"4,5")
+    assert pattern.payload((text, logprobs, ids)) == payload
+    for other in ("null", "[[4]]", '[4],"x":[5]', "[4", "4]", "04]", ""):
+        assert pattern.parts(pattern.inside(written(USUAL, "content", "y", other)[6:-2])) == ()
 
 
 @pytest.mark.parametrize("odd", [

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 
@@ -45,8 +46,11 @@ class _Logprobs(msgspec.Struct, gc=False):
     content: list[SampledLogprob]
 
 
-_decode_with_ids = msgspec.json.Decoder(list[tuple[str, list[int]]]).decode
-_decode_with_logprobs = msgspec.json.Decoder(list[tuple[str, _Logprobs, list[int]]]).decode
+_decode_rows = msgspec.json.Decoder(list[tuple[str, _Logprobs | None, list[int]]]).decode
+
+
+# What one payload brought, as it came: text, log probabilities if there are, ids. A plain tuple, because each chunk has one.
+TokenParts: TypeAlias = tuple[bytes, bytes, bytes]
 
 
 class _RawChoice(msgspec.Struct, gc=False):
@@ -85,47 +89,39 @@ class ChunkPattern:
         fits = payload.startswith(self.head) and payload.endswith(tail)
         return payload[len(self.head) : -len(tail)] if fits else b""
 
-    def end_of_text(self, inside: bytes) -> int:
-        """Return where the text ends in what stands between head and tail; -1 if not its tokens alone follow."""
-        end = inside.find(self.between)
-        key = self.second or self.between
-        ids = inside.find(key, end) if end >= 0 else -1
-        return end if ids >= 0 and inside.find(b"]", ids + len(key)) == len(inside) - 1 else -1
+    def parts(self, inside: bytes) -> Sequence[TokenParts]:
+        """Divide what stands between head and tail; nothing if not tokens alone follow the text."""
+        text, _, rest = inside.partition(self.between)
+        logprobs = b""
+        if self.second:
+            logprobs, _, rest = rest.partition(self.second)
+        ids, closed, more = rest.partition(b"]")
+        return ((text, logprobs, ids),) if closed and not more else ()
 
-    def divide(self, events: bytes) -> tuple[bytes, list[bytes]]:
-        """Return the texts of several events with ids, joined, and what stands between head and tail of each; nothing if one
-        does not fit."""
-        insides: list[bytes] = []
-        texts: list[bytes] = []
+    def divide(self, events: bytes) -> list[TokenParts]:
+        """Divide several events with ids; nothing if one does not fit."""
+        divided: list[TokenParts] = []
         for event in events.split(self.behind)[:-1]:
             inside = event.removeprefix(self.before)
-            end = self.end_of_text(inside)
-            if end < 0 or inside is event:
-                return b"", []
-            insides.append(inside)
-            texts.append(inside[:end])
-        return b"".join(texts), insides
+            parts = self.parts(inside)
+            if not parts or inside is event:
+                return []
+            divided += parts
+        return divided
 
-    def ids(self, insides: Sequence[bytes]) -> list[int] | None:
-        """Return the ids in what stands between head and tail of some payloads; None if there are none."""
-        key = self.second or self.between
-        try:
-            return [token for inside in insides for token in _decode_ids(b"[%b" % inside.rpartition(key)[2])] if key else None
-        except msgspec.DecodeError:
-            return None
-
-    def tokens(self, insides: Sequence[bytes]) -> list[tuple[str, list[int], Sequence[SampledLogprob]]]:
-        """Return text, ids and log probabilities of each of these. Raise `msgspec.DecodeError` or `UnicodeDecodeError` if one
-        has something else."""
-        rows = b'[["%b]]' % b'],["'.join(insides)
-        if not self.second:
-            return [(text, ids, ()) for text, ids in _decode_with_ids(rows.replace(self.between, b'",['))]
-        rows = rows.replace(self.between, b'",').replace(self.second, b",[")
-        return [(text, ids, logprobs.content) for text, logprobs, ids in _decode_with_logprobs(rows)]
-
-    def payload(self, inside: bytes) -> bytes:
-        """Return the payload in which this stands between head and tail."""
+    def payload(self, parts: TokenParts) -> bytes:
+        """Return the payload that was divided into these."""
+        text, logprobs, ids = parts
+        inside = b"%b%b%b%b%b]" % (text, self.between, logprobs, self.second, ids)
         return b"%b%b%b" % (self.head, inside, self.behind.removesuffix(_END))
+
+
+def _ids_in(told: Sequence[TokenParts]) -> list[int] | None:
+    """Return the ids of some payloads; None if there are none."""
+    try:
+        return [token for _, _, ids in told for token in _decode_ids(b"[%b]" % ids)] if told else None
+    except msgspec.DecodeError:
+        return None
 
 
 class FastPath:
@@ -155,7 +151,7 @@ class FastPath:
         self.markup = markup  # what reads the text of the answer, until nothing has to
         self._learns = learns
         self.sampled: SampledCall | None = None  # takes the tokens that are kept for trainers
-        self._waiting: list[bytes] = []  # what tells the tokens of the last chunks, and of which text they are
+        self._waiting: list[TokenParts] = []  # what tells the tokens of the last chunks, and of which text they are
         self.chunks = 0  # of the stream so far
         self.item: TextItem | None = None  # the open text, if the next chunk may bring more of it
         self.pattern: ChunkPattern | None = None  # what such a chunk looks like, once one was seen
@@ -178,22 +174,22 @@ class FastPath:
         if not whole.startswith(pattern.before):
             return None
         inside = whole[pattern.begin : pattern.end]
-        told: Sequence[bytes] = ()
+        told: Sequence[TokenParts] = ()
         if pattern.between:
-            end = pattern.end_of_text(inside)
-            inside, told = (inside[:end], [inside]) if end >= 0 else pattern.divide(whole)
+            told = pattern.parts(inside) or pattern.divide(whole)
             chunks = len(told)
+            inside = told[0][0] if chunks == 1 else b"".join([text for text, _, _ in told])
         elif len(inside) > pattern.around:  # else it is one event
             inside = pattern.texts(whole)
             chunks = (len(whole) - len(inside)) // pattern.around
         in_quotes = b'"%b"' % inside
         text = unquoted(in_quotes)
-        if not text or not (self._is_plain is None or self._is_plain(text, pattern.ids(told))):
+        if not text or not (self._is_plain is None or self._is_plain(text, _ids_in(told))):
             return None
         self._sse.buffer = rest
         self.chunks += chunks
         if told:
-            self._keep_waiting(told)
+            self._keep_waiting(told, len(whole))
         if self._tokens.meter is not None:
             self._tokens.meter.feed(self._counted_as, text)
         space = self._space
@@ -208,15 +204,17 @@ class FastPath:
 
     def take_payload(self, payload: bytes, pattern: ChunkPattern) -> bool:
         """Take one payload if it looks like the pattern; else the tokens that wait, because it may bring others."""
-        told = pattern.inside(payload)
-        end = pattern.end_of_text(told) if pattern.between else len(told)
-        text = unquoted(b'"%b"' % told[:end]) if end > 0 else ""
-        if not text or not (self._is_plain is None or self._is_plain(text, pattern.ids([told]))):
+        inside = pattern.inside(payload)
+        told = pattern.parts(inside) if pattern.between else ()
+        if pattern.between:
+            inside = told[0][0] if told else b""
+        text = unquoted(b'"%b"' % inside)
+        if not text or not (self._is_plain is None or self._is_plain(text, _ids_in(told))):
             self.take_tokens()
             return False
         self._run.append(text)
-        if pattern.between:
-            self._keep_waiting([told])
+        if told:
+            self._keep_waiting(told, len(payload))
         if self._tokens.meter is not None:
             self._tokens.meter.feed(self._counted_as, text)
         return True
@@ -272,9 +270,9 @@ class FastPath:
             self.pattern = None
             self._misses = 0
 
-    def _keep_waiting(self, told: Sequence[bytes]) -> None:
+    def _keep_waiting(self, told: Sequence[TokenParts], size: int) -> None:
         self._waiting += told
-        if len(self._waiting) >= _MOST_WAITING or len(told[-1]) > _LONG:
+        if len(self._waiting) >= _MOST_WAITING or size > _LONG:
             self.take_tokens()
 
     def take_tokens(self) -> None:
@@ -284,19 +282,22 @@ class FastPath:
             return
         waiting = self._waiting
         self._waiting = []
-        try:
-            tokens = pattern.tokens(waiting)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            for told in waiting:
-                self._keep_decoded(pattern.payload(told))
-            return
         ledger = self._ledger
+        texted = ledger is not None and self._field != "reasoning"  # only a ledger wants text, that of the content
+        rows = [b'["%b",%b,[%b]]' % (text if texted else b"", kept or b"null", ids) for text, kept, ids in waiting]
+        try:
+            tokens = _decode_rows(b"[%b]" % b",".join(rows))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            for parts in waiting:
+                self._keep_decoded(pattern.payload(parts))
+            return
         if ledger is not None:
-            for text, ids, _ in tokens:
-                ledger.take(ids, "" if self._field == "reasoning" else text)
-        all_ids = [token for _, ids, _ in tokens for token in ids]
+            for text, _, ids in tokens:
+                ledger.take(ids, text)
+        all_ids = [token for _, _, ids in tokens for token in ids]
         if self.sampled is not None:
-            self.sampled.take(all_ids, [entry for _, _, logprobs in tokens for entry in logprobs])
+            entries = [entry for _, logprobs, _ in tokens if logprobs is not None for entry in logprobs.content]
+            self.sampled.take(all_ids, entries)
         self._tokens.ids.take(all_ids)
 
     def _keep_decoded(self, payload: bytes) -> None:
@@ -368,19 +369,17 @@ def _logprobs_in(payload: bytes) -> bytes:
 
 def _is_read(pattern: ChunkPattern, field: State) -> bool:
     """Tell whether text and tokens are read where the pattern has them."""
-    entry = b'{"content":[{"token":"text","logprob":-1.5}]}' if pattern.second else b""
-    inside = b"text%b%b%b7,11]" % (pattern.between, entry, pattern.second)
+    entries = b'{"content":[{"token":"text","logprob":-1.5}]}' if pattern.second else b""
     try:
-        chunk = decode_chunk(pattern.payload(inside))
-        [(_, read, logprobs)] = pattern.tokens([inside])
-    except (MalformedChunk, msgspec.DecodeError, UnicodeDecodeError):
+        chunk = decode_chunk(pattern.payload((b"text", entries, b"7,11")))
+    except MalformedChunk:
         return False
     choices = chunk.choices or ()
     ids = [choice.token_ids for choice in choices]
     texts = [entry.token for choice in choices if choice.logprobs is not None for entry in choice.logprobs.content or ()]
     for choice in choices:
         choice.logprobs = None
-    return continued(field, chunk) == "text" and ids == [read] == [[7, 11]] and texts == [entry.token for entry in logprobs]
+    return continued(field, chunk) == "text" and ids == [[7, 11]] and texts == ["text"] * bool(pattern.second)
 
 
 def unquoted(in_quotes: bytes) -> str:
