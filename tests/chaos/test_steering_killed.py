@@ -17,7 +17,7 @@ from tests.server.running_gateway import TERMINALS, run
 from tests.waiting import PATIENCE
 
 SLOW = "scenario: long tokens: 5000 tps: 50"
-FAST = "scenario: reasoning tokens: 60 tps: 300"
+FAST = "scenario: reasoning tokens: 600 tps: 300"
 CALL = "scenario: tool tps: 20"
 TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {"city": {}}}}
 # For a gateway that sooner takes a process for dead that gives no sign of life: 15 seconds by default.
