@@ -273,6 +273,21 @@ def test_relayed_chat_requests_have_priorities_too(server: str) -> None:
     run(test())
 
 
+def test_relayed_chat_requests_of_a_rollout_have_priorities_too() -> None:
+    app = create_app()
+    title = json.loads((DATA / "sessions" / "opencode-child.json").read_text())[0]
+
+    async def test() -> None:
+        async with hinted("vllm", app) as served:
+            for path in ("/v1/chat/completions", f"/rollouts/{'e' * 100}/v1/chat/completions"):
+                assert (await ask(served, "POST", path, json=CHAT, headers=title["headers"])).status == 200
+            first, second = bodies(app)
+            assert first == second
+            assert first["priority"] > 0
+
+    run(test())
+
+
 @pytest.mark.parametrize("status", [400, 503])
 def test_a_relayed_request_is_sent_as_it_came_where_its_priority_is_refused(status: int) -> None:
     app, asked = refusing_server(status)

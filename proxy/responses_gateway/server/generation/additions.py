@@ -18,8 +18,9 @@ from responses_gateway.telemetry.tracing import Trace
 
 # A request that is ready to be sent becomes another one. Raises `ApiError`.
 Step: TypeAlias = Callable[[PreparedRequest, Settings], Awaitable[PreparedRequest]]
-# The route of a request of a session that is relayed becomes another one, given what is known of the request.
-RelayedRoute: TypeAlias = Callable[[Route, RequestFacts], Route]
+# The route of a request of a session that is relayed becomes another one, given what is known of the request, and whether it is
+# a chat request.
+RelayedRoute: TypeAlias = Callable[[Route, RequestFacts, bool], Route]
 # Called with the id of a background response before it is stored. Raises `StoreUnavailable`.
 Announce: TypeAlias = Callable[[str], Awaitable[None]]
 # Lets a background response wait that is ready to begin: returns it as it stands. A `Loss`: it may not wait, which is on

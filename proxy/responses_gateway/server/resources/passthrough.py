@@ -112,7 +112,7 @@ class Passthrough:
         route = named if self._pool.needs_model or allows is not None else ANY
         facts = self._facts(request, asker, named.model, began)
         for routed in self._routes if asker.session is not None else ():
-            route = routed(route, facts)
+            route = routed(route, facts, (request.method, path) == _CHAT)
         sending = self._pool.request(
             request.method,
             path,

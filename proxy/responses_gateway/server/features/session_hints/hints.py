@@ -19,7 +19,6 @@ from responses_gateway.server.generation.request_log.facts import RequestFacts
 _URGENCY = {"compaction": 1, "subagent": -1, "review": -1, "title": -2, "auxiliary": -2}
 # Servers that serve the lower number first.
 _LOWER_FIRST = frozenset({"vllm"})
-_CHAT = "/v1/chat/completions"
 
 
 def unique_id(tenant: str, client_id: str) -> str:
@@ -57,11 +56,10 @@ def all_hints(tenant: str, asker: Asker, spec: BackendSpec) -> Hints | None:
     return Hints(fields, {name: value for name, value in headers.items() if value.isascii()})
 
 
-def relayed(route: Route, facts: RequestFacts) -> Route:
+def relayed(route: Route, facts: RequestFacts, is_chat: bool) -> Route:
     """Return the route of a request of a session that is relayed: if it is a chat request for a model, servers may know how
     urgent it is, but not its thread, because nobody would end it there."""
-    is_chat = facts.path == _CHAT and facts.model != ""
-    hints = partial(_priority_alone, facts.asker) if is_chat else None
+    hints = partial(_priority_alone, facts.asker) if is_chat and facts.model else None
     return msgspec.structs.replace(route, affinity=affinity_of(facts.tenant, facts.asker), hints=hints)
 
 
