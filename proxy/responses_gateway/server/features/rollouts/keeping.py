@@ -37,9 +37,10 @@ _PROMPT_FIELDS = frozenset({"kv_transfer_params", "input_ids"})
 
 
 class AskedPrompt(NamedTuple):
-    """The chat request of a turn, and what its prompt was sent as."""
+    """The chat request of a turn, the digest of its messages, and what its prompt was sent as."""
 
     body: Mapping[str, Any]
+    digest: bytes
     outcome: IdsOutcome
 
 
@@ -97,7 +98,7 @@ class ResponseKeeper:
         outcome = NO_IDS
         if self.chain is not None:
             outcome = await self.chain.prompt(msgspec.structs.replace(call, body=body), links, self._parentage, self.recorder)
-        self._prompts.append(AskedPrompt(body, outcome))
+        self._prompts.append(AskedPrompt(body, links.prompt, outcome))
         if outcome.ids is not None:
             field_name, value = _as_field(self.owner, outcome.ids)
             wanted[field_name] = value
@@ -132,7 +133,7 @@ class ResponseKeeper:
         for number, sampled in enumerate(self.recorder.calls):
             tokens = sampled.tokens()
             items = [msgspec.json.decode(item) for item in done[firsts[number] : firsts[number + 1]]]
-            prompt = self._prompts[number].body if number < len(self._prompts) else None
+            prompt = self._prompts[number] if number < len(self._prompts) else None
             link = None if prompt is None else _link_of(prompt, items, translator.options.tools, policy)
             records.append(
                 CallRecord(
@@ -172,12 +173,14 @@ class ResponseKeeper:
         )
 
 
-def _link_of(body: Mapping[str, Any], items: Sequence[dict[str, Any]], tools: ToolTable, policy: Policy) -> Link:
-    """Return what a later request has of a chat request and the items of its answer, if its client repeats them."""
+def _link_of(prompt: AskedPrompt, items: Sequence[dict[str, Any]], tools: ToolTable, policy: Policy) -> Link:
+    """Return what a later request has of a prompt and the items of its answer, if its client repeats them."""
+    body = prompt.body
     messages = in_forms(body["messages"], policy.forms, continued=bool(body.get("continue_final_message")))
     calls = sum(len(message.get("tool_calls") or ()) for message in messages)
     answer = answer_message(items, tools, policy, calls)
-    return Link(links_of({**body, "messages": messages}).prompt, answer_of_message(answer))
+    digest = prompt.digest if messages == body["messages"] else links_of({**body, "messages": messages}).prompt
+    return Link(digest, answer_of_message(answer))
 
 
 def _as_field(owner: str, ids: list[int]) -> tuple[str, Any]:
