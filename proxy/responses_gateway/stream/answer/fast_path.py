@@ -205,8 +205,9 @@ class FastPath:
     def take_payload(self, payload: bytes, pattern: ChunkPattern) -> bool:
         """Take one payload if it looks like the pattern; else the tokens that wait, because it may bring others."""
         inside = pattern.inside(payload)
-        told = pattern.parts(inside) if pattern.between else ()
+        told: Sequence[TokenParts] = ()
         if pattern.between:
+            told = pattern.parts(inside)
             inside = told[0][0] if told else b""
         text = unquoted(b'"%b"' % inside)
         if not text or not (self._is_plain is None or self._is_plain(text, _ids_in(told))):
