@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-# Sequences by which a program controls a terminal: colours, titles, links.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
+# Sequences by which a program controls a terminal: colours, titles, links. As many as follow each other, because a match
+# costs more than what it matches: megabytes of them held the event loop.
+_ESCAPES = re.compile(r"(?:\x1b++(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?))++")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _MOST_MARKS = 5000
 _CITATION = re.compile(r"【(\d[^【】\n]{0,90})】")
