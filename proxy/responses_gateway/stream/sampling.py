@@ -6,16 +6,19 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
 from responses_gateway.wire.chat import Choice, Chunk, TokenLogprob
 
-# Why a call has no ids: the server sends none (or not all), or its answer broke off.
-Reason: TypeAlias = Literal["no_token_ids", "no_prompt_token_ids", "incomplete_token_ids", "no_log_probs", "broke_off"]
-# Those for which a call has no tokens at all.
-WITHOUT_TOKENS: frozenset[str] = frozenset({"no_token_ids", "no_prompt_token_ids", "incomplete_token_ids", "broke_off"})
+# Why a call has no ids: the server sends none (or not all), or its answer broke off. It has those that came before its client
+# left, if these are all up to there.
+Reason: TypeAlias = Literal[
+    "no_token_ids", "no_prompt_token_ids", "incomplete_token_ids", "no_log_probs", "broke_off", "client_left"
+]
+# Those for which a call may have no tokens at all.
+WITHOUT_TOKENS = frozenset[str](get_args(Reason)) - {"no_log_probs"}
 # Names the backend that is being asked.
 Backend: TypeAlias = Callable[[], str | None]
 
@@ -143,26 +146,28 @@ class SampledCall:
             except OverflowError:
                 self._whole = False
 
-    def tokens(self) -> SampledTokens:
-        """Return what came, behind the end of the answer."""
+    def tokens(self, *, left: bool = False) -> SampledTokens:
+        """Return what came, behind the end of the answer; `left`: or before that, because its client is gone."""
         finish_reason = self._finish_reason
+        left = left and finish_reason is None
         prompt = _numbers(self._prompt)
         reason: Reason | None = None
         if self._silent:
             reason = "no_token_ids"
-        elif finish_reason in (None, "abort", "error"):
+        elif finish_reason in (None, "abort", "error") and not left:
             reason = "broke_off"
         elif not self._whole:
             reason = "incomplete_token_ids"
         elif prompt is None:
             reason = "no_prompt_token_ids"
+        told: Reason | None = "client_left" if left else reason
         if reason is not None:
-            return SampledTokens(None, None, None, finish_reason, self._weight_version, reason)
+            return SampledTokens(None, None, None, finish_reason, self._weight_version, told)
         log_probs: array[float] | None = self._log_probs
         if len(self._log_probs) != len(self._ids):
             log_probs = None
-            reason = "no_log_probs"
-        return SampledTokens(prompt, self._ids, log_probs, finish_reason, self._weight_version, reason)
+            told = told or "no_log_probs"
+        return SampledTokens(prompt, self._ids, log_probs, finish_reason, self._weight_version, told)
 
 
 Shows: TypeAlias = Callable[[SampledCall, Sequence[Mapping[str, Any]]], Mapping[str, Any]]

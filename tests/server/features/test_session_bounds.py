@@ -280,6 +280,66 @@ def test_a_server_is_told_of_a_few_ended_threads_at_a_time(monkeypatch: pytest.M
     run(test())
 
 
+# Texts of rewards that no reader of JSON need take, and of some that all take.
+NO_REWARDS = {
+    "infinite": b"1e999",
+    "minus infinity": b"-1e999",
+    "its name": b"Infinity",
+    "its name with a sign": b"-Infinity",
+    "no number": b"NaN",
+    "infinite in a list": b"[0, [1e999]]",
+    "infinite in an object": b'{"a":[{"b":-1e999}]}',
+    "infinite with digits": b"9" * 400 + b".5",
+    "longer than Python reads": b"9" * 5000,
+    "brackets": b"[" * 32_000 + b"]" * 32_000,
+    "braces": b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
+    "open brackets": b"[" * 65_000,
+    "half a pair": b'"\\ud800"',
+    "half a pair as a name": b'{"\\udc00":1}',
+    "no UTF-8": b'"\xff"',
+    "a control character": b'"\0"',
+}
+REWARDS = {
+    "small": b"1e-999",
+    "large": b"-1.7976931348623157e308",
+    "an integer of 4,000 digits": b"9" * 4000,
+    "the last of two": b'{"a":1,"a":2}',
+    "a pair": b'"\\ud83d\\ude00"',
+    "escaped": b'"\\u0000"',
+    "depth": b"[" * 200 + b"]" * 200,
+    "null": b"null",
+}
+
+
+@pytest.mark.parametrize("reward", NO_REWARDS.values(), ids=NO_REWARDS)
+def test_a_reward_that_is_no_finite_json_is_refused_and_the_last_one_stays(reward: bytes) -> None:
+    async def test() -> None:
+        async with simulated(**SETTINGS) as served:
+            await post(served, headers=of("alice", x_rollout_id="ep1"))
+            for body in (b'{"reward":0.5}', b'{"reward":%b}' % reward):
+                answer = await ask(served, "POST", "/rollouts/ep1/reward", data=body, headers=of("alice"))
+            assert_error(answer, 400, "invalid_value")
+            assert answer.json["error"]["param"] == "reward"
+            assert (await ask(served, "GET", "/rollouts/ep1", headers=of("alice"))).json["reward"] == 0.5
+
+    run(test())
+
+
+@pytest.mark.parametrize("reward", REWARDS.values(), ids=REWARDS)
+def test_a_reward_is_exported_as_it_came(reward: bytes) -> None:
+    async def test() -> None:
+        async with simulated(**SETTINGS) as served:
+            await post(served, headers=of("alice", x_rollout_id="ep1"))
+            body = b'{"reward":1,"reward":%b}' % reward
+            answer = await ask(served, "POST", "/rollouts/ep1/reward", data=body, headers=of("alice"))
+            assert answer.status == 200, answer.body
+            exported = await ask(served, "GET", "/rollouts/ep1", headers=of("alice"))
+            assert b'"reward":%b' % reward in exported.body
+            assert exported.json["reward"] == msgspec.json.decode(exported.body)["reward"] == answer.json["reward"]
+
+    run(test())
+
+
 def test_json_of_any_depth_is_the_client_s_error_and_names_no_session() -> None:
     deep = b"[" * 30_000 + b"]" * 30_000
 

@@ -106,7 +106,7 @@ class Responses:
         return creation
 
     def open(self, caller: Caller, drop_client: DropClient) -> Creation:
-        """Begin with the first byte of a request: its log and its recording begin now. Use it with `with`."""
+        """Begin with the first byte of a request: its log and its recording begin now. Use it with `async with`."""
         return Creation(self, caller, drop_client)
 
     async def create(
@@ -118,8 +118,8 @@ class Responses:
         recording: Recording | None = None,
         drop_client: DropClient,
     ) -> Creation:
-        """Return the creation of a response that is ready to be sent; use it with `with`. `recording` has begun already. Raise
-        `ApiError` and `StoreUnavailable`."""
+        """Return the creation of a response that is ready to be sent; use it with `async with`. `recording` has begun already.
+        Raise `ApiError` and `StoreUnavailable`."""
         creation = Creation(self, caller, drop_client, recording=recording)
         try:
             await creation.prepare(request, previous)
@@ -132,7 +132,7 @@ class Responses:
         self, request: ResponsesRequest, caller: Caller, context: Context | None = None, begun: Begun | None = None
     ) -> Summary:
         """Have the backend answer a request that ends with a `compaction_trigger`. Raise `ApiError`."""
-        with Creation(self, caller, lambda: None, for_compaction=True) as creation:
+        async with Creation(self, caller, lambda: None, for_compaction=True) as creation:
             if creation.recording is not None:
                 creation.recording.received(request.model_dump_json(exclude_none=True).encode())
                 creation.recording.parsed()
@@ -140,9 +140,7 @@ class Responses:
             generation = creation.start(NullSink() if begun is None else SummarySink(creation.translator, begun))
             await generation.open()
             await generation.run()
-            await settle(caller.reservation, creation.translator)
-            if creation.prepared.call.keeper is not None:
-                await creation.prepared.call.keeper.keep(creation.translator)
+            await creation.settle()
         translator = creation.translator
         if translator.error is not None:
             raise translator.error.copy()
@@ -150,7 +148,7 @@ class Responses:
 
 
 class Creation:
-    """One response, from the first byte of its request to its end. `with` ends it, unless it was detached."""
+    """One response, from the first byte of its request to its end. `async with` ends it, unless it was detached."""
 
     __slots__ = (
         "_clock", "_detached", "_generation", "_responses", "_stopping", "abandon", "answered", "caller",
@@ -306,16 +304,18 @@ class Creation:
             await self._generation.run()
             for conclude in self._responses.additions.conclusions:
                 await conclude(self.prepared, self.translator, self.log)
-            reservation = self.caller.reservation
-            if reservation is not None:
-                await settle(reservation, self.translator)
-            if self.prepared.call.keeper is not None:
-                await self.prepared.call.keeper.keep(self.translator)
+            await self.settle()
         record = self.prepared.record
         store = None if record is None else self._responses.store
         if store is None or record is None:
             return True
         return await save(store.responses, record, self.translator, self.results)
+
+    async def settle(self) -> None:
+        """Charge a response that has ended to its client, and have its calls kept."""
+        await settle(self.caller.reservation, self.translator)
+        if self.prepared.call.keeper is not None:
+            await self.prepared.call.keeper.keep(self.translator)
 
     @property
     def answer_losses(self) -> list[Loss]:
@@ -364,20 +364,20 @@ class Creation:
         self._detached = True
         self.log.facts.detached = True
 
-    def __enter__(self) -> Creation:
+    async def __aenter__(self) -> Creation:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not self._detached:
             self.end(error)
+            if self.answered and self.log.facts.client_left and self.prepared.call.keeper is not None:
+                await self.prepared.call.keeper.keep(self.translator)
 
     def end(self, error: BaseException | None = None) -> None:
         """Leave the backend, and end log and recording; `error` came instead of a response. Only the first call counts."""
         if self.ended.done():
             return
-        if error is None:
-            pass
-        elif isinstance(error, ApiError):
+        if isinstance(error, ApiError):
             if self.recording is not None:
                 self.recording.failed(error)
             self.log.refused(error)

@@ -65,7 +65,7 @@ class Answers:
         caller = caller_of(request, self._protocol, responses.live.current, f"POST {self._protocol.path}")
         creation = responses.open(caller, lambda: abort(request))
         try:
-            with creation:
+            async with creation:
                 return await self._answer(request, creation)
         except asyncio.CancelledError:  # by now the backend is free
             _observe_release(request, responses)

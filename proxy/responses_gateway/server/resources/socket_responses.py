@@ -72,7 +72,7 @@ class SocketResponses:
         parent = self._unstored.get(request.previous_response_id)
         previous = None if parent is None else parent.response
         creation = await self._responses.create(request, caller, previous, recording=recording, drop_client=self._drop)
-        with creation:
+        async with creation:
             stored = await self._respond(lane, creation)
             size += sum(map(len, creation.translator.response.output))
             self._keep(creation.continued_by(stored=stored), lane, size, parent)

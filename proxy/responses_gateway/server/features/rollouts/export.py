@@ -115,12 +115,13 @@ class Rollouts:
             raise too_large(_LARGEST_REWARD)
         try:
             reward = bytes(msgspec.json.decode(body, type=_Rewarded).reward)
-            text = reward.decode()
+            msgspec.json.decode(reward)  # because it may have numbers that readers of the export take for infinite
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise invalid_request('The body has to be {"reward": …}, with any JSON.', "reward", "invalid_value") from None
+            message = 'The body has to be {"reward": …}, with any JSON. Its numbers have to be finite, and its texts Unicode.'
+            raise invalid_request(message, "reward", "invalid_value") from None
         if len(reward) > _LARGEST_REWARD:
             raise too_large(_LARGEST_REWARD)
-        if not await self._table.reward(tenant_of(request), _tree_name(name), text):
+        if not await self._table.reward(tenant_of(request), _tree_name(name), reward.decode()):
             raise unknown_rollout(name)
         shown = msgspec.json.encode({"object": "rollout.reward", "id": name, "reward": msgspec.Raw(reward)})
         return web.Response(body=shown, content_type=_JSON)

@@ -107,9 +107,12 @@ class ResponseKeeper:
         return msgspec.structs.replace(call.with_body({**body, **wanted}), added={**call.added, **added})
 
     async def keep(self, translator: Translator) -> None:
-        """Store the calls of a response that has ended. Never raises: the response is the client's whatever becomes of them."""
+        """Store the calls of a response that has ended, or that its client has left. Never raises: the response is the client's
+        whatever becomes of them."""
         place = self.place
-        if self._parentage is None and self.recorder.calls:  # another gateway has asked
+        if not translator.ended:
+            translator.answer.stop()  # tokens may wait to be read
+        elif self._parentage is None and self.recorder.calls:  # another gateway has asked
             await self.asking(self.prepared.call)
         if place is None or self._parentage is None:
             return
@@ -117,13 +120,11 @@ class ResponseKeeper:
         try:
             await self.table.add(place.tenant, place.name, calls, self._parentage)
         except StoreUnavailable as error:
-            fields = logs.fields(response_id=translator.response_id, error=str(error))
-            logs.logger().error("tokens not stored", extra=fields)
+            logs.logger().error("tokens not stored", extra=logs.fields(response_id=translator.response_id, error=str(error)))
 
     def _records(self, translator: Translator) -> list[CallRecord]:
         """Return the calls; the id of the last one is that of the response."""
         response_id = translator.response_id
-        last = len(self.recorder.calls) - 1
         done = translator.lifecycle.writer.done
         firsts = [turn.first_item for turn in translator.lifecycle.turns] + [len(done)]
         asker = self.prepared.caller.asker
@@ -131,16 +132,17 @@ class ResponseKeeper:
         policy = self.live.current.parsers.policy(self.prepared.context.request.model)
         records: list[CallRecord] = []
         for number, sampled in enumerate(self.recorder.calls):
-            tokens = sampled.tokens()
+            tokens = sampled.tokens(left=not translator.ended)
+            partial = tokens.reason == "client_left"  # nothing continues it: it is not in the history of its client
             items = [msgspec.json.decode(item) for item in done[firsts[number] : firsts[number + 1]]]
             prompt = self._prompts[number] if number < len(self._prompts) else None
-            link = None if prompt is None else _link_of(prompt, items, translator.options.tools, policy)
+            link = None if prompt is None or partial else _link_of(prompt, items, translator.options.tools, policy)
             records.append(
                 CallRecord(
-                    response_id if number == last else f"{response_id}.{number + 1}",
+                    response_id if sampled is self.recorder.calls[-1] else f"{response_id}.{number + 1}",
                     response_id,
                     asker.kind,
-                    asker.thread,
+                    None if partial else asker.thread,
                     msgspec.json.encode(self._details(translator, number, tokens, items)),
                     CallTokens(tokens.prompt, tokens.ids, tokens.log_probs),
                     link,

@@ -156,7 +156,7 @@ class _Questions:
             "temperature": 0.0,
             "store": False,
         })  # fmt: skip
-        with await self._responses.create(request, self._caller, drop_client=lambda: None) as creation:
+        async with await self._responses.create(request, self._caller, drop_client=lambda: None) as creation:
             generation = creation.start(NullSink())
             late = server_error("The judge of tool calls did not answer in time.", 504)
             timer = asyncio.get_running_loop().call_at(deadline, generation.fail, late)

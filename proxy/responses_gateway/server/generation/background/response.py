@@ -12,7 +12,6 @@ from responses_gateway.ended_tasks import wait_at_most
 from responses_gateway.server.generation.background.event_log import RETRY, EventLog
 from responses_gateway.server.generation.generation import LOST, Generation
 from responses_gateway.server.generation.preparation.context import final_record, started_record, stored_stream
-from responses_gateway.server.generation.request_log.request_log import settle
 from responses_gateway.server.generation.responses import Creation
 from responses_gateway.state import Abandoned, AbandonedEnd, EventRow, NewEvents, ResponseRecord, Running, StoreUnavailable
 from responses_gateway.state.running import RunningTable
@@ -230,10 +229,7 @@ class BackgroundResponse:
         try:
             try:
                 await generation.run()
-                prepared = self._creation.prepared
-                await settle(prepared.caller.reservation, self._creation.translator)
-                if prepared.call.keeper is not None:
-                    await prepared.call.keeper.keep(self._creation.translator)
+                await self._creation.settle()
             except asyncio.CancelledError:
                 if not self._stopped:
                     raise

@@ -39,7 +39,8 @@ class AnswerKeeper(Protocol):
         """Return a request as it is to be sent: that of each turn, and again for each backend that is asked it."""
 
     async def keep(self, translator: Translator) -> None:
-        """Keep what is to be kept of a response that has ended, before its client gets the terminal event. Never raises."""
+        """Keep what is to be kept of a response that has ended, before its client gets the terminal event, or that its client
+        has left. Never raises."""
 
 
 class StrictForm(NamedTuple):
