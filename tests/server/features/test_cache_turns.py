@@ -394,6 +394,35 @@ def test_another_backend_is_named() -> None:
     run(test())
 
 
+def test_a_near_backend_that_is_too_busy_is_passed_over_and_that_is_the_cause() -> None:
+    """It has the session's cache, but twice the requests that are its share; the session stays where it then is."""
+
+    async def test() -> None:
+        async with clients(server(), server()) as new, aiohttp.ClientSession() as session:
+            clients_of = {name: new(session=name) for name in (f"s{number}" for number in range(12))}
+            near = {name: (await each.turn(user("scenario: plain")))["backend"] for name, each in clients_of.items()}
+            client = clients_of["s0"]
+            beside = [name for name in near if name != "s0" and near[name] == near["s0"]][:2]
+            slow = []
+            for number, name in enumerate(beside):
+                line = await client.turn(user(f"scenario: plain {number}"))
+                assert (line["backend"], *caused(line)) == (near["s0"], None, 0)
+                body = {"model": "simulator", "input": "tokens: 5000 tps: 50", "stream": True, "store": False}
+                slow.append(await session.post(client.served.url + "/v1/responses", json=body, headers={"x-session-id": name}))
+            members = client.served.parts.pool.members.by_name
+            assert sorted(member.load.in_flight for member in members.values()) == [0, 2]
+            line = await client.turn(user("scenario: plain"))
+            assert line["backend"] != near["s0"]
+            assert caused(line) == ("other_backend", lost(line))
+            assert client.served.metric("cache_lost_tokens_total", model="simulator", cause="other_backend") == lost(line) > 0
+            again = await client.turn(user("scenario: plain"))
+            assert (again["backend"], *caused(again)) == (line["backend"], None, 0)
+            for answer in slow:
+                answer.close()
+
+    run(test())
+
+
 def test_another_server_behind_a_router_is_named() -> None:
     """The router tells with a token which of its servers it has chosen."""
     app = server()

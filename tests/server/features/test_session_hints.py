@@ -240,6 +240,32 @@ def test_relayed_requests_of_a_session_go_to_one_backend() -> None:
 CHAT: dict[str, Any] = {"model": "simulator", "messages": [{"role": "user", "content": "hi"}]}
 
 
+def test_a_relayed_child_of_a_child_goes_where_the_requests_of_its_root_go() -> None:
+    """It names its parent alone, whose session the gateway has seen: relayed, too, or not."""
+    apps = [create_app(), create_app()]
+
+    async def test() -> None:
+        async with hinted(None, *apps) as served:
+            places = set()
+            for number in range(16):
+                named = [f"{name}-{number}" for name in ("root", "child", "grandchild", "fourth")]
+                for depth, thread in enumerate(named):
+                    headers = {"x-session-id": thread} | ({"x-parent-session-id": named[depth - 1]} if depth else {})
+                    if depth == 1 and number % 2:
+                        assert (await post(served, headers=headers, store=False)).status == 200
+                    else:
+                        answer = await ask(served, "POST", "/v1/chat/completions", json=CHAT, headers=headers)
+                        assert answer.status == 200
+                asked = [len(app[RECEIVED]) for app in apps]
+                assert sorted(asked) == [0, len(named)]
+                places.add(asked.index(0))
+                for app in apps:
+                    app[RECEIVED].clear()
+            assert places == {0, 1}
+
+    run(test())
+
+
 @pytest.mark.parametrize("server", ["vllm", "sglang", "dynamo"])
 def test_relayed_chat_requests_have_priorities_too(server: str) -> None:
     """OpenCode's title comes behind its other requests. What has a priority keeps it, and what names no session gets none."""
