@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -134,6 +136,39 @@ def test_a_rollout_and_a_chain_are_read_in_pages_and_lines() -> None:
                 assert_error(await ask(served, "GET", f"/rollouts/ep1{query}"), 400, "invalid_value")
             for query in ("?after=resp_none", "?chain=resp_none"):
                 assert_error(await ask(served, "GET", f"/rollouts/ep1{query}"), 400, "call_not_found")
+
+    run(test())
+
+
+@pytest.mark.parametrize("store", ["none", "sqlite"])
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_the_pages_of_a_rollout_that_grows_have_each_call_once(store: str, form: str, tmp_path: Path) -> None:
+    """Agents work side by side while a trainer reads, page by page, and goes on where it was."""
+    kept = "none" if store == "none" else str(tmp_path / "store.sqlite3")
+
+    async def test() -> None:
+        async with simulated(store=kept) as served:
+
+            async def work(agent: int) -> None:
+                for number in range(12):
+                    await said(served, user(f"question {number}"), headers={"X-Rollout-Id": "ep1", "x-session-id": f"s{agent}"})
+
+            await said(served, user("hi"), headers={"X-Rollout-Id": "ep1"})
+            working = asyncio.gather(*map(work, range(3)))
+            found: list[Json] = []
+            while not working.done() or len(found) < 37:
+                after = f"&after={found[-1]['id']}" if found else ""
+                page = await ask(served, "GET", f"/rollouts/ep1?limit=4&format={form}{after}")
+                assert page.status == 200, page.body
+                calls = page.json["calls"] if form == "json" else [json.loads(line) for line in page.body.splitlines()]
+                more = ("link" in page.headers) if form == "jsonl" else page.json["has_more"]
+                assert len(calls) <= 4
+                assert len(calls) == 4 or not more
+                found += calls
+            await working
+            whole = (await read(served))["calls"]
+        assert found == whole
+        assert len({call["id"] for call in found}) == 37
 
     run(test())
 

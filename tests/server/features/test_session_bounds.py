@@ -80,6 +80,60 @@ def test_nobody_reads_the_rollouts_of_another_key() -> None:
     run(test())
 
 
+def test_cursors_and_chains_are_calls_of_the_same_tree() -> None:
+    """Not those of another key, nor of another rollout of one's own; whatever else they are, they are none."""
+
+    async def test() -> None:
+        async with simulated(store="memory", **SETTINGS) as served:
+            ids = {}
+            for client, name in (("alice", "ep1"), ("alice", "ep2"), ("bob", "ep1")):
+                ids[client, name] = (await post(served, stream=False, headers=of(client, x_rollout_id=name))).json["id"]
+            own, other, foreign = ids.values()
+            for path in ("/rollouts/ep1", f"/v1/responses/{own}/trajectory"):
+                for name in ("after", "chain"):
+                    assert (await ask(served, "GET", f"{path}?{name}={own}", headers=of("alice"))).status == 200
+                    for value in (
+                        other,
+                        foreign,
+                        f"{own}.1",
+                        own.upper(),
+                        own[:-1],
+                        "%00",
+                        f"{own}%00",
+                        "%ff",
+                        "_",
+                        "a" * 5000,
+                    ):
+                        answer = await ask(served, "GET", f"{path}?{name}={value}", headers=of("alice"))
+                        assert_error(answer, 400, "call_not_found")
+                        assert answer.json["error"]["param"] == name
+            for name in (foreign, f"{own}.1", "%00", "%ff", "a" * 5000):
+                answer = await ask(served, "GET", f"/v1/responses/{name}/trajectory", headers=of("alice"))
+                assert_error(answer, 404, "response_not_found")
+            for name in ("ep3", "ep1%00", "ep1%2f..", "rollout:ep1", "a" * 129):
+                answer = await ask(served, "GET", f"/rollouts/{name}", headers=of("alice"))
+                assert answer.status in (400, 404), name
+
+    run(test())
+
+
+def test_a_response_of_another_key_or_rollout_is_no_parent() -> None:
+    async def test() -> None:
+        async with simulated(store="memory", **SETTINGS) as served:
+            first = (await post(served, stream=False, headers=of("alice", x_rollout_id="ep1"))).json["id"]
+            for client, name, status in (("bob", "ep1", 400), ("alice", "ep2", 200), ("alice", "ep1", 200)):
+                headers = of(client, x_rollout_id=name)
+                answer = await post(served, stream=False, previous_response_id=first, headers=headers)
+                assert answer.status == status, answer.body
+                found = await ask(served, "GET", f"/rollouts/{name}", headers=of(client))
+                if client == "alice":
+                    assert found.json["calls"][-1]["parent"] == (first if name == "ep1" else None)
+                else:
+                    assert found.status == 404 or found.json["calls"] == []
+
+    run(test())
+
+
 def test_the_prompt_of_one_key_continues_no_tokens_of_another() -> None:
     async def test() -> None:
         async with simulated(store="memory", **SETTINGS) as served:
