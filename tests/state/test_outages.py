@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from responses_gateway.simulator.state import FAULT_COUNTS
@@ -307,6 +309,48 @@ def test_the_file_is_deleted(tmp_path: Path) -> None:
             assert os.path.exists(path)  # noqa: ASYNC240
         async with serving(create_app()) as url, gateway(url, store=str(path)) as served:
             await assert_there(served, second)
+
+    run(test())
+
+
+@pytest.mark.parametrize("loss", ["deleted", "a folder", "read-only"])
+def test_a_trainer_is_told_of_a_store_that_goes_away_and_others_are_not_kept_waiting(loss: str, tmp_path: Path) -> None:
+    """What was kept is there when the file is; one that was deleted is an empty one from then on."""
+    folder, kept = tmp_path / "state", tmp_path / "kept"
+    path = folder / "x.sqlite3"
+    headers = {"X-Rollout-Id": "ep1"}
+    others: list[tuple[str, float]] = []
+
+    async def beside(served: Served) -> None:
+        while True:
+            began = time.monotonic()
+            answer = await post(served, input="scenario: plain tps: 2000", store=False)
+            others.append((answer.final["status"], time.monotonic() - began))
+
+    async def test() -> None:
+        async with serving(create_app()) as url, gateway(url, store=str(path)) as served:
+            first = (await post(served, stream=False, headers=headers)).json["id"]
+            working = asyncio.create_task(beside(served))
+            if loss == "read-only":
+                await database(served).run(lambda sql: sql.execute("PRAGMA query_only = 1").fetchall())
+            else:
+                os.rename(folder, kept)
+                if loss == "a folder":
+                    os.makedirs(path)
+            for method, rest in (("GET", ""), ("GET", "?chain=x"), ("POST", "/reward"), ("DELETE", "")):
+                answer = await ask(served, method, f"/rollouts/ep1{rest}", json={"reward": 1})
+                message = assert_error(answer, 404 if loss == "deleted" else 503)
+                assert ("not found" if loss == "deleted" else "store") in message
+            answer = await post(served, stream=False, headers=headers)
+            assert answer.status == (200 if loss == "deleted" else 503)
+            await until(lambda: len(others) > 5, "others are served")
+            await end_tasks(working)
+            assert {status for status, _ in others} == {"completed"}
+            assert max(seconds for _, seconds in others) < 5
+            if loss != "read-only":
+                shutil.rmtree(folder)
+                os.rename(kept, folder)
+                assert [call["id"] for call in (await ask(served, "GET", "/rollouts/ep1")).json["calls"]] == [first]
 
     run(test())
 
