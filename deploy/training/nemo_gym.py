@@ -27,10 +27,13 @@ def fetch(url: str, rollout: str, key: str = "") -> list[dict[str, Any]]:
 
 
 def entries(calls: list[dict[str, Any]], rollout: str) -> list[dict[str, Any]]:
-    """Return the entry of each call. Raise `ValueError` where tokens are missing: the sample is to be masked."""
+    """Return the entry of each call that its agent has seen the end of. Raise `ValueError` where tokens are missing: the sample
+    is to be masked."""
     told: dict[str, list[int]] = {}
     found: list[dict[str, Any]] = []
     for call in calls:
+        if call["reason"] == "client_left":
+            continue
         if call["generation_log_probs"] is None:
             raise ValueError(f"tokens are missing: {call['reason']}")
         before = told.get(call["parent"])

@@ -55,6 +55,9 @@ def test_nemo_gym_gets_one_chain_of_records() -> None:
     other = {**calls[1], "prompt_token_ids": [1, 2, 3]}
     roots = [entry["parent_resolution"] for entry in nemo_gym.entries([calls[0], other], "ep1")]
     assert roots == ["root", "root"]
+    # A call that its agent has left, and asked again, is no part of any.
+    left = {**calls[0], "id": "left", "generation_log_probs": None, "reason": "client_left"}
+    assert nemo_gym.entries([left, *calls], "ep1") == entries
     with pytest.raises(ValueError, match="no_token_ids"):
         nemo_gym.entries([{**calls[0], "generation_log_probs": None, "reason": "no_token_ids"}], "ep1")
 
