@@ -25,9 +25,9 @@ enum { MAX_GROUPS = 8, READ_SIZE = 64 << 10 };
 enum protocol { CHAT, RESPONSES, MESSAGES, ROLLOUT, PROTOCOLS };
 enum error { HTTP, CLOSED, FAILED, TEXT_DIFFERS, SEQUENCE, NOT_FINISHED, TIMED_OUT, ERRORS };
 static const char *const protocol_names[PROTOCOLS] = {"chat", "responses", "messages", "rollout"};
-static const char *const paths[PROTOCOLS] = {
-    "/v1/chat/completions", "/v1/responses", "/v1/messages", "/rollouts/bench/v1/responses",
-};
+/* Each run has a rollout of its own, because one takes no more than 10,000 calls. */
+static char rollout_path[64];
+static const char *const paths[PROTOCOLS] = {"/v1/chat/completions", "/v1/responses", "/v1/messages", rollout_path};
 static const char *const error_names[] = {"http", "closed", "failed", "text", "sequence", "not_finished", "timed_out"};
 
 struct group {
@@ -409,6 +409,7 @@ static void run(struct stream *streams, int64_t ramp_us, int64_t timeout_us) {
 }
 
 int main(int argc, char **argv) {
+    snprintf(rollout_path, sizeof rollout_path, "/rollouts/bench-%d/v1/responses", getpid());
     int good = argc >= 10 && (argc - 5) % 5 == 0 && (argc - 5) / 5 <= MAX_GROUPS && parse_model(argv[1], strlen(argv[1]), &answer);
     for (int i = 5; good && i < argc; i += 5) good = parse_group(argv + i);
     if (!good) {

@@ -124,7 +124,7 @@ async def _gateway(settings: Settings) -> AsyncIterator[_Gateway]:
             host, port = runner.addresses[0][:2]
             async with aiohttp.ClientSession(headers={"Content-Type": "application/json"}) as session:
                 gateway = _Gateway(f"http://{host}:{port}", session)
-                parts.responses.additions.notes.append(gateway.note)
+                parts.responses.additions.tool_notes.append(gateway.note)
                 yield gateway
         finally:
             await runner.cleanup()

@@ -106,7 +106,6 @@ _PATH = (
     "UNION ALL SELECT model_calls.key, model_calls.parent FROM model_calls JOIN path ON model_calls.key = path.parent)"
 )
 _DELETE_CALLS = "DELETE FROM model_calls WHERE tree = ?"
-_DELETE_TREE = "DELETE FROM token_trees WHERE key = ?"
 
 
 @dataclass(eq=False)
@@ -124,14 +123,18 @@ class TokenTreeTable:
     def begin(self, sql: Sql, tenant: str, name: str) -> None:
         """Make sure that there is a tree of this name, which may get another call. Raise `TreeFull`."""
         now = self.clock()
-        delete_expired(sql, now, _BATCH)
-        row = sql.execute("SELECT key, calls FROM token_trees WHERE tenant = ? AND name = ?", (tenant, name)).fetchone()
+        expires_at = now + self.retention
+        row = sql.execute(
+            "SELECT key, calls, expires_at FROM token_trees WHERE tenant = ? AND name = ?", (tenant, name)
+        ).fetchone()
         if row is not None:
             if row[1] >= MOST_CALLS:
                 raise TreeFull
-            sql.execute("UPDATE token_trees SET expires_at = ? WHERE key = ?", (now + self.retention, row[0]))
+            if expires_at - row[2] > self.retention / 100:  # else nothing is written
+                sql.execute("UPDATE token_trees SET expires_at = ? WHERE key = ?", (expires_at, row[0]))
             return
-        add_row(sql, "token_trees", {"tenant": tenant, "name": name, "expires_at": now + self.retention})
+        delete_expired(sql, now, _BATCH)
+        add_row(sql, "token_trees", {"tenant": tenant, "name": name, "expires_at": expires_at})
         _delete_oldest(sql, tenant)
 
     @transaction
@@ -157,8 +160,7 @@ class TokenTreeTable:
         for call in calls:
             parent, written = _insert(sql, tree.key, call, parent, rebuilt)
             added += written
-        statement = "UPDATE token_trees SET calls = calls + ?, bytes = bytes + ? WHERE key = ?"
-        sql.execute(statement, (len(calls), added, tree.key))
+        sql.execute("UPDATE token_trees SET calls = calls + ?, bytes = bytes + ? WHERE key = ?", (len(calls), added, tree.key))
         self._unchecked += added + _TREE_BYTES
         if self.most_bytes is not None and self._unchecked > self.most_bytes // _STEP:
             self._unchecked = 0
@@ -283,7 +285,7 @@ def _make_room(sql: Sql, most_bytes: int, kept: int) -> None:
 
 def _delete(sql: Sql, key: int) -> None:
     sql.execute(_DELETE_CALLS, (key,))
-    sql.execute(_DELETE_TREE, (key,))
+    sql.execute("DELETE FROM token_trees WHERE key = ?", (key,))
 
 
 def _tree(sql: Sql, tenant: str, name: str) -> Tree | None:

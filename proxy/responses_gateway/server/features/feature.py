@@ -48,17 +48,16 @@ class Opened:
 
     `steps` change a request that is ready to be sent. `toolboxes` have tools that the gateway runs itself. `announcements` are
     told of background responses before they begin, and `postponements` may let these wait. The last event of an answer waits
-    for `conclusions`; `notes` are taken of answers that have ended, `readers` get the requests that were reported.
-    `tool_steps`, which come first, and `tool_notes` are for requests with tools alone, `session_steps` and `session_notes` for
-    those that belong to a session; of these, `relayed_routes` change where those that are relayed go. `traced` tell more in
-    traces. `divisions` have labels by which usage may be divided, too. `routes` are served, and `questions` are those that
-    workers ask each other, by name."""
+    for `conclusions`; `readers` get the requests that were reported. `tool_steps`, which come first, are for requests with
+    tools alone, and `tool_notes` are taken of their answers that have ended; `session_steps` and `session_notes` are for those
+    that belong to a session; of these, `relayed_routes` change where those that are relayed go. `traced` tell more in traces.
+    `divisions` have labels by which usage may be divided, too. `routes` are served, and `questions` are those that workers ask
+    each other, by name."""
 
     steps: Sequence[Step] = ()
     toolboxes: Sequence[HostedToolbox] = ()
     announcements: Sequence[Announce] = ()
     postponements: Sequence[Postpone] = ()
-    notes: Sequence[Note] = ()
     tool_steps: Sequence[Step] = ()
     tool_notes: Sequence[Note] = ()
     session_steps: Sequence[Step] = ()

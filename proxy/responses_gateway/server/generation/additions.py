@@ -43,7 +43,6 @@ class Additions:
     toolboxes: list[HostedToolbox] = field(default_factory=list)
     announcements: list[Announce] = field(default_factory=list)
     postponements: list[Postpone] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
     tool_steps: list[Step] = field(default_factory=list)
     tool_notes: list[Note] = field(default_factory=list)
     session_steps: list[Step] = field(default_factory=list)

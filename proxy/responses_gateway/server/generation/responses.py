@@ -393,7 +393,7 @@ class Creation:
             if options.logprobs or options.tools or options.recorder is not None:  # all that an answer can lose
                 self.log.losses(self.answer_losses)
             additions = self._responses.additions
-            for note in _due(self.prepared, additions.notes, additions.tool_notes, additions.session_notes):
+            for note in _due(self.prepared, [], additions.tool_notes, additions.session_notes):
                 self.log.facts.notes |= note(self.prepared, self.translator, self.log.facts)
             if self.prepared.turns is not None and self.prepared.hosted is not None:
                 self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
