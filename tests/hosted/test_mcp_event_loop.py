@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import ssl
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -12,10 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from aiohttp import web
 
 from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.mcp.http import tls_context
 from responses_gateway.hosted.mcp.search_results import read_results
 from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, StdioEndpoint
 from tests.hosted.mcp_peers import ENVIRONMENT, LIMITS, PEER, connections, peer
@@ -183,6 +187,27 @@ def test_no_answer_holds_the_event_loop(transport: str, name: str, tmp_path: Pat
             assert longest[0] < LONGEST_TURN
 
     run(test())
+
+
+def test_certificates_are_read_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first connection of a process held all responses for tens of milliseconds."""
+    readers: list[threading.Thread] = []
+    context = tls_context()
+
+    def read() -> ssl.SSLContext:
+        readers.append(threading.current_thread())
+        return context
+
+    monkeypatch.setattr(httpx2, "create_ssl_context", read)
+    tls_context.cache_clear()
+
+    async def test() -> None:
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            await servers.list_tools("alice", PEER)
+
+    run(test())
+    assert len(readers) == 1
+    assert readers[0] is not threading.main_thread()
 
 
 def test_the_charset_of_a_server_is_not_used() -> None:

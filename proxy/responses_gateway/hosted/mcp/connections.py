@@ -18,7 +18,7 @@ from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.mcp.connection import Log, ServerConnection
 from responses_gateway.hosted.mcp.failures import ConnectionLost, lost, protocol_failure, timed_out
-from responses_gateway.hosted.mcp.http import Resolve, resolve
+from responses_gateway.hosted.mcp.http import Resolve, resolve, tls_context
 from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint, ToolCaller, ToolResult
 from responses_gateway.hosted.result_text import untrusted_text
 from responses_gateway.wire.hosted import McpSession
@@ -142,6 +142,7 @@ class McpConnections:
             except TimeoutError:
                 raise timed_out(key.server.label, seconds) from None
 
+        await asyncio.to_thread(tls_context)  # before the first connection
         listing, _ = await self._ask(key, send, seconds, repeatable=True)
         if listing.left_out:
             self._log(key.server.label, f"tools left out of its list: {listing.left_out}")

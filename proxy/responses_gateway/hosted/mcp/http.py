@@ -37,8 +37,8 @@ _LIMITS = httpx2.Limits(max_connections=20, max_keepalive_connections=4, keepali
 
 
 @cache
-def _tls() -> ssl.SSLContext:
-    """Return the context of all connections: reading the certificates holds the event loop for tens of milliseconds."""
+def tls_context() -> ssl.SSLContext:
+    """Return the context of all connections; the first time in a thread, because reading the certificates takes long."""
     return httpx2.create_ssl_context()
 
 
@@ -85,7 +85,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._reader = reader
         self._most_bytes = reader.limits.message_bytes
         self._find = find
-        self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), limits=_LIMITS)
+        self._inner = httpx2.AsyncHTTPTransport(verify=tls_context(), limits=_LIMITS)
         self._addresses: dict[tuple[str, int], list[str]] = {}
         self._requests = 0
         self._streams = 0

@@ -26,8 +26,7 @@ Announce: TypeAlias = Callable[[str], Awaitable[None]]
 # Lets a background response wait that is ready to begin: returns it as it stands. A `Loss`: it may not wait, which is on
 # record; None: it is to begin at once. Raises `ApiError`, `StoreUnavailable`.
 Postpone: TypeAlias = Callable[[PreparedRequest, Translator, RequestLog, Settings], Awaitable[str | Loss | None]]
-# Called with an answer that has ended, and what is known of its request, for what the gateway counts of it: returns further
-# fields of its line in the log.
+# Counts an answer that has ended, and returns further fields of its line in the log. The facts are those of its request.
 Note: TypeAlias = Callable[[PreparedRequest, Translator, RequestFacts], Mapping[str, Any]]
 # Awaited when an answer has ended whose client waits for it, before its last event is made. `RequestLog` is that of the answer.
 Conclude: TypeAlias = Callable[[PreparedRequest, Translator, RequestLog], Awaitable[None]]
