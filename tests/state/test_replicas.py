@@ -88,3 +88,38 @@ def test_what_a_killed_gateway_ran_is_reported_as_failed(
             assert judge_stream(stream.body) == []
 
     run(test())
+
+
+def test_many_agents_of_one_rollout_lose_no_call_and_its_pages_have_each_once(postgres_url: str) -> None:
+    """All write the same tree, at two gateways, while a trainer reads it: each conflict has transactions repeated."""
+    agents = range(16)
+    total = 5 * len(agents)
+
+    async def work(served: Served, agent: int) -> None:
+        headers = {"X-Rollout-Id": "ep1", "x-session-id": f"s{agent}"}
+        for number in range(5):
+            answer = await post(served, input=f"scenario: plain {number} tps: 5000", stream=False, headers=headers)
+            assert answer.status == 200, answer.body
+
+    async def test() -> None:
+        async with (
+            serving(create_app()) as url,
+            gateway(url, store=postgres_url) as one,
+            gateway(url, store=postgres_url) as two,
+        ):
+            working = asyncio.gather(*(work((one, two)[agent % 2], agent) for agent in agents))
+            found: list[str] = []
+            new = [""]
+            while new or not working.done():
+                after = f"&after={found[-1]}" if found else ""
+                page = await ask(one, "GET", f"/rollouts/ep1?limit=7{after}")
+                assert page.status == (200 if found else page.status)
+                new = [call["id"] for call in page.json.get("calls", ())]
+                found += new
+            await working
+            whole = await ask(two, "GET", "/rollouts/ep1?limit=1000")
+            assert found == [call["id"] for call in whole.json["calls"]]
+            assert len(set(found)) == total
+            await one.parts.pool.close()  # its idle connections would count as tasks that the other one left
+
+    run(test())

@@ -1,6 +1,6 @@
 """PostgreSQL, for replicas on several machines. Needs the extra `postgres`.
 
-Transactions are serializable, as SQLite's always are; after a conflict they are repeated."""
+Transactions are serializable, as SQLite's always are; after a conflict they are repeated, one at a time."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Postgres:
     def _run(self, work: Callable[[Sql], T], isolation: IsolationLevel = IsolationLevel.SERIALIZABLE) -> T:
         for attempt in range(_ATTEMPTS):
             try:
-                return self._once(work, isolation)
+                return self._once(work, isolation, again=attempt > 0)
             except (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation) as error:
                 last: psycopg.Error = error
             except _LOST as error:  # try once more with a new connection
@@ -110,10 +110,12 @@ class Postgres:
                 raise StoreUnavailable(str(error)) from error
         raise StoreUnavailable(str(last)) from last
 
-    def _once(self, work: Callable[[Sql], T], isolation: IsolationLevel) -> T:
+    def _once(self, work: Callable[[Sql], T], isolation: IsolationLevel, *, again: bool = False) -> T:
         connection = self._connection()
         connection.isolation_level = isolation
         with connection.transaction():
+            if again:  # of a table that nobody else writes; this is before the transaction has seen anything
+                connection.execute("LOCK TABLE version IN EXCLUSIVE MODE")
             return work(_Transaction(connection))
 
     def _connection(self) -> psycopg.Connection[Any]:

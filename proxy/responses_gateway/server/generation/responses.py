@@ -338,8 +338,7 @@ class Creation:
         failed = self.translator.status == "failed" and not self.prepared.tools_ran
         if (stored and self.prepared.record is not None) or failed:
             return None
-        output = [msgspec.json.decode(item) for item in self.translator.response.output]
-        items = [*self.prepared.context.items, *output]
+        items = [*self.prepared.context.items, *map(msgspec.json.decode, self.translator.response.output)]
         return PreviousResponse(self.translator.response_id, items, self.results, self.log.facts)
 
     @property

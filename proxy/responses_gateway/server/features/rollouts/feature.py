@@ -88,9 +88,8 @@ class Keeping:
 
 def _token_true(settings: Settings, model: str) -> bool:
     """Tell whether the settings want the prompts of a model to be ids: the first pattern that matches decides."""
-    matching = (entry for pattern, entry in settings.models.items() if fnmatch(model.lower(), pattern.lower()))
-    entry = next(matching, None)
-    return entry is not None and bool(entry.token_true)
+    matching = (entry.token_true for pattern, entry in settings.models.items() if fnmatch(model.lower(), pattern.lower()))
+    return bool(next(matching, False))
 
 
 def _enter(request: web.Request) -> None:
