@@ -15,6 +15,8 @@ from typing import Any, Literal, Protocol
 _LOGGER = logging.getLogger("responses_gateway")
 # The status of a request whose client closed the connection before the answer was complete, as in nginx.
 CLIENT_LEFT = 499
+# The statuses of errors that a client gets.
+REFUSALS = frozenset(range(400, 1000)) - {CLIENT_LEFT}
 # So many routine records at most are held back.
 _BATCH = 256
 # The characters of values that need no quotes: visible ASCII without `"` and `=`.
@@ -42,11 +44,6 @@ class LoggedExchange(Protocol):
 
     has_log: bool
     report: Callable[[Mapping[str, Any]], None] | None
-
-
-def is_refusal(status: int) -> bool:
-    """Tell whether a status is an error, other than that the client has left."""
-    return status >= 400 and status != CLIENT_LEFT
 
 
 class _Formatter(logging.Formatter):

@@ -8,10 +8,12 @@ import aiohttp
 from aiohttp import web
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_urldispatcher import UrlMappingMatchInfo
 from yarl import URL
 
 SERVER_PARTS = (
     (web.AppRunner, ("_make_server",)),
+    (UrlMappingMatchInfo, ("add_app", "freeze", "expect_handler", "handler")),
     (web.StreamResponse, ("_send_headers_immediately",)),
     (RequestHandler, ("_current_request", "_manager", "_drain_helper", "connection_lost", "handle_error")),
 )

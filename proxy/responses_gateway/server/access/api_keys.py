@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from enum import Flag, auto
 from functools import lru_cache
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -30,6 +30,8 @@ _H = TypeVar("_H", bound=Callable[..., object])
 _NEEDS = "access_needs"
 # Returns the settings in force.
 InForce = Callable[[], Settings]
+# What a client without a name has in `Authorization`, and the rollout behind it.
+OwnKey: TypeAlias = tuple[str, str | None]
 
 _MISSING = (
     "You didn't provide an API key. Send the key that you were given for this gateway in the header "
@@ -135,22 +137,24 @@ def tenant_of(request: web.Request) -> str:
     With keys in the settings it is the name of the key, so that a key that replaces another one has access to the same
     resources. Without, it is a digest of `Authorization`, or of what that would be with the key of another header, whatever
     rollout is named behind the key; all requests without a key are one tenant."""
-    return tenant(request[EXCHANGE].client, request.headers)
+    client = request[EXCHANGE].client
+    return tenant(client, own_key(client, request.headers)[0])
 
 
-def tenant(client: str | None, headers: Mapping[str, str]) -> str:
-    """Return the tenant of a client with this name, or without one."""
+def tenant(client: str | None, authorization: str) -> str:
+    """Return the tenant of a client with this name, or else with this key of its own."""
     if client is not None:
         return f"key:{client}"  # the colon keeps it apart from the digests below
-    authorization, _ = own_key(headers)
     if authorization == "Bearer ":
         return ""
     return hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def own_key(headers: Mapping[str, str]) -> tuple[str, str | None]:
+def own_key(client: str | None, headers: Mapping[str, str]) -> OwnKey:
     """Return `Authorization`, or what that would be with the key of another header, without the rollout that is named behind
-    the key, and this rollout. Raise `ApiError` 400."""
+    the key, and this rollout; nothing for a client with a name, whose key is the gateway's. Raise `ApiError` 400."""
+    if client is not None:
+        return "", None
     given = headers.get("Authorization")
     authorization = given.strip() if given else f"Bearer {headers.get('X-Api-Key') or headers.get('Api-Key') or ''}"
     if ":" not in authorization or authorization[:7].lower() != "bearer ":

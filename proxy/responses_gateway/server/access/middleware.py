@@ -33,7 +33,7 @@ from responses_gateway.settings.keys import given_key
 from responses_gateway.state import EventsUnavailable, StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, LATENCY_BUCKETS, Counter, Histogram
-from responses_gateway.telemetry.logs import CLIENT_LEFT, is_refusal
+from responses_gateway.telemetry.logs import CLIENT_LEFT, REFUSALS
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError, invalid_request, server_error
 from responses_gateway.wire.hosts.addresses import Networks
@@ -249,7 +249,7 @@ class AccessLog:
 def _level(route: str, status: int) -> int:
     if route in _PROBES:
         return logging.DEBUG
-    if is_refusal(status):
+    if status in REFUSALS:
         return logging.WARNING
     return logging.DEBUG if route.startswith(_WINDOW) else logging.INFO
 

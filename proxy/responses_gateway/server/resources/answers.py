@@ -14,7 +14,7 @@ from multidict import CIMultiDict
 from responses_gateway.request import Loss, header_value
 from responses_gateway.request.messages import ReadTurns
 from responses_gateway.request.rollouts.names import ROLLOUT_HEADER
-from responses_gateway.server.access.api_keys import Needs, needs, own_key, tenant, tenant_of
+from responses_gateway.server.access.api_keys import Needs, OwnKey, needs, own_key, tenant, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.background.runner import Background, new_response
 from responses_gateway.server.generation.generation import Generation, NullSink, shutting_down
@@ -27,7 +27,7 @@ from responses_gateway.server.generation.request_log.metrics import RELEASE
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
 from responses_gateway.server.http.event_stream import EventStream
-from responses_gateway.server.http.exchange import EXCHANGE, Exchange, abort, in_thread, read_json_body
+from responses_gateway.server.http.exchange import EXCHANGE, abort, in_thread, read_json_body
 from responses_gateway.server.protocols.interface import BodyReader, ClientProtocol, Reading, ReadingScope
 from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.server.resources.resume import Follower
@@ -253,10 +253,11 @@ def caller_of(request: web.Request, protocol: ClientProtocol, in_force: InForce,
     headers: Mapping[str, str] = request.headers
     if protocol.reader is not None and protocol.reader.key_header in headers:
         headers = _with_key(headers, protocol.reader, in_force)
+    own = own_key(exchange.client, headers)
     return Caller(
-        tenant(exchange.client, headers),
+        tenant(exchange.client, own[0]),
         exchange.request_id,
-        named(headers, exchange),
+        named(headers, exchange.rollout, own),
         operation,
         request.get(RESERVATION),
         protocol=protocol,
@@ -274,10 +275,10 @@ def _with_key(headers: Mapping[str, str], reader: BodyReader, in_force: InForce)
     return changed
 
 
-def named(headers: Mapping[str, str], exchange: Exchange) -> Mapping[str, str]:
-    """Return the headers of a client with the rollout that its key or the path names, and the key. Raise `ApiError` 400."""
-    bare, of_key = own_key(headers) if exchange.client is None else ("", None)
-    rollout = of_key or exchange.rollout
+def named(headers: Mapping[str, str], of_path: str | None, own: OwnKey) -> Mapping[str, str]:
+    """Return the headers of a client with the rollout that its key or the path names, and the key."""
+    bare, of_key = own
+    rollout = of_key or of_path
     if rollout is None:
         return headers
     changed = CIMultiDict(headers)

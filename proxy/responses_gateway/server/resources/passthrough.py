@@ -283,7 +283,7 @@ def _passed_on(request: web.Request, settings: Settings) -> CIMultiDict[str]:
 def _client_keys(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers with the client's key, without the rollout that is named behind it. Raise `ApiError` 400."""
     keys = {name: headers[name] for name in KEY_HEADERS if name in headers}
-    bare, rollout = own_key(headers)
+    bare, rollout = own_key(None, headers)
     if rollout is not None:
         name = next(name for name in KEY_HEADERS if keys.get(name))
         keys[name] = bare if name == "Authorization" else bare.removeprefix("Bearer ")

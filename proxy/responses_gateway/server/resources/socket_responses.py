@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from aiohttp import web
 
 from responses_gateway.request.parameters.background_options import long_window
-from responses_gateway.server.access.api_keys import allowed_models, tenant_of
+from responses_gateway.server.access.api_keys import allowed_models, own_key, tenant_of
 from responses_gateway.server.access.clients import CLIENTS
 from responses_gateway.server.access.identities import IDENTITIES
 from responses_gateway.server.generation.background.runner import Background
@@ -127,7 +127,8 @@ class SocketResponses:
         reservation = await limits.reserve_in_fleet() if limits is not None else None
         settings = self._responses.live.current.settings
         allows = allowed_models(exchange, settings) if self._identities is not None else None
-        headers = named(self._request.headers, exchange)
+        own = own_key(exchange.client, self._request.headers)
+        headers = named(self._request.headers, exchange.rollout, own)
         return Caller(self._tenant, exchange.request_id, headers, _OPERATION, reservation, over_websocket=True, allows=allows)
 
     # ---- the response --------------------------------------------------------------------------------------------------

@@ -148,7 +148,6 @@ class Answer:
         `Diverged` if it has not repeated what it had to."""
         fast_path = self._fast_path
         fast_path.flush()
-        fast_path.take_tokens()
         if self.broken_off is None and self.continuable:
             self.broken_off = "eof" if self._lifecycle.turn.finish_reason is None else "abort"
         if self.broken_off is not None:

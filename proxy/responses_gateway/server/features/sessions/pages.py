@@ -95,7 +95,7 @@ class SessionPages:
         found: list[bytes] = []
         if self._memory.store is not None:
             with suppress(StoreUnavailable):
-                found = await self._memory.store.latest(_MOST_PARTS, None if key is None else tenant(key, {}))
+                found = await self._memory.store.latest(_MOST_PARTS, None if key is None else tenant(key, ""))
         return await asyncio.to_thread(lambda: list(map(_part, found)))  # because many of them take time
 
     async def _stored_session(self, session_id: str) -> list[SessionPart]:

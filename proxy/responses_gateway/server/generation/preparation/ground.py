@@ -17,7 +17,6 @@ from responses_gateway.hosted.pdf import PdfReader, PdfText, is_pdf
 from responses_gateway.request import Loss, Policy
 from responses_gateway.request.growing import TranslatedTurns
 from responses_gateway.request.input.items import SandboxFiles, file_for_code
-from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.server.generation.hosted_tools.turns import OpenedTools
 from responses_gateway.server.generation.preparation.context import (
     Caller,
@@ -159,15 +158,6 @@ class Openings(msgspec.Struct, frozen=True, eq=False):
 
     tools: OpenedTools | None
     documents: ReadDocuments
-
-    @property
-    def offered(self) -> HostedTools:
-        """The tools as they are offered to the model."""
-        return NO_HOSTED_TOOLS if self.tools is None else self.tools.tools
-
-    def losses(self, *, strict: bool) -> Sequence[Loss]:
-        """Return what of the declarations cannot be honoured. `strict`: raise `ApiError` 400 for the first one."""
-        return () if self.tools is None else self.tools.reported_losses(strict=strict)
 
 
 async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reader: PdfReader | None) -> Openings:

@@ -219,7 +219,9 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         if continuable.journal is not None or waits:
             sealed_key = self.keys.sealed(caller, ground.request.model, scope.in_force.settings)
             caller = msgspec.structs.replace(caller, sealed_key=sealed_key)
-        losses = [*translated.losses, *opened.losses(strict=ground.policy.strict)]
+        losses = translated.losses
+        if opened.tools is not None:
+            losses = [*losses, *opened.tools.reported_losses(strict=ground.policy.strict)]
         memory = None if scope.growing is None else scope.growing.memory
         return PreparedRequest(
             caller,

@@ -14,7 +14,7 @@ from responses_gateway.fair_queue import FairQueue
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
 from responses_gateway.request.growing import ChatJson, Grown, TranslatedTurns, encoded, translate_growing
 from responses_gateway.request.input.items import text_item
-from responses_gateway.request.tools.hosted_tools import HostedTools
+from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.server.generation.preparation.context import Context, Item
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, is_compaction, removed_reasoning
 from responses_gateway.server.generation.preparation.ground import Ground, Openings, ReadDocuments, RequestScope, with_texts
@@ -64,7 +64,9 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
                 request = request.model_copy(update={"input": items})
             if request.context_management:  # because clients need not leave out what was compacted
                 replaced = self.encryption.replaced(request_input)
-        references = self._with_texts_of(context.references)
+        references = context.references
+        if texts := self.documents.texts:
+            references = {item_id: with_texts([item], texts, self.hosted.files)[0] for item_id, item in references.items()}
         if recording is not None:
             recording.found(
                 request,
@@ -81,8 +83,6 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         if context.results:
             results = {item_id: decode_result(result) for item_id, result in context.results.items()}
         chat_request = translate(request, self.policy, references.get, history, replaced, self.hosted, results)
-        if not chat_request.losses and not self.documents.losses and not self.token_ids:
-            return chat_request
         return self._whole(chat_request, context, request_input, request.model)
 
     def grow(
@@ -113,31 +113,21 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
             return None
         return msgspec.structs.replace(grown, chat=self._whole(grown.chat, context, request.input, model))
 
-    def _whole(self, chat_request: ChatRequest, context: Context, request_input: Any, model: str) -> ChatRequest:
-        """Return a chat request with what its translation alone does not know."""
-        original = chain(context.history, request_input if isinstance(request_input, list) else ())
-        return self._completed(chat_request, original, model)
-
     def _readable(self, items: list[Any], model: str, path: str) -> list[Any]:
         """Return items as the model is to read them. Raise `ApiError` 400."""
         items = self.encryption.decrypt_items(items, self.tenant, model, path)
         return with_texts(items, self.documents.texts, self.hosted.files) if self.documents.texts else items
 
-    def _with_texts_of(self, references: Mapping[str, Item]) -> Mapping[str, Item]:
-        texts = self.documents.texts
-        if not texts or not references:
-            return references
-        return {item_id: with_texts([item], texts, self.hosted.files)[0] for item_id, item in references.items()}
-
-    def _completed(self, chat_request: ChatRequest, items: Iterable[Any], model: str) -> ChatRequest:
-        """Add what the translation alone does not know. `items` are those of the request as they came."""
+    def _whole(self, chat_request: ChatRequest, context: Context, request_input: Any, model: str) -> ChatRequest:
+        """Return a chat request with what its translation alone does not know."""
         changes: dict[str, Any] = {}
         if self.documents.losses:
             changes["losses"] = [*chat_request.losses, *self.documents.losses]
         for loss in chat_request.losses:
             if loss.name != "reasoning" or loss.outcome != "ignored":
                 continue
-            removed = removed_reasoning(items, self.encryption, self.tenant, model)
+            original = chain(context.history, request_input if isinstance(request_input, list) else ())
+            removed = removed_reasoning(original, self.encryption, self.tenant, model)
             if removed:
                 changes["echo"] = {**chat_request.echo, "input_transformations": removed}
             break
@@ -232,7 +222,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
             self.encryption,
             ground.scope.caller.tenant,
             self.pool.own_name(model),
-            opened.offered,
+            NO_HOSTED_TOOLS if opened.tools is None else opened.tools.tools,
             self.asks_for_token_ids(model, ground.scope.in_force),
             opened.documents,
         )

@@ -39,7 +39,7 @@ from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.gen_ai import CallTiming, GenAiMetrics
 from responses_gateway.telemetry.instruments import key_label
-from responses_gateway.telemetry.logs import is_refusal
+from responses_gateway.telemetry.logs import REFUSALS
 from responses_gateway.telemetry.metrics import Counted, Metrics
 from responses_gateway.telemetry.tracing import Trace, Tracing
 from responses_gateway.wire.deltas import Usage
@@ -190,7 +190,7 @@ class RequestReports:
 
 def _is_warning(facts: RequestFacts) -> bool:
     """Tell whether somebody may have to do something about a request."""
-    return facts.error is not None or ("status" in facts.exchange and is_refusal(facts.exchange["status"]))
+    return facts.error is not None or facts.exchange.get("status") in REFUSALS
 
 
 # ---- metrics ----------------------------------------------------------------------------------------------------------
