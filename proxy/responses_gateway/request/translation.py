@@ -43,7 +43,7 @@ from responses_gateway.request.tools.tool_choice import ANY_TOOL, ToolChoice, To
 from responses_gateway.wire.added_fields import AddedFields
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted import CitedSource, KeptResult, citable
-from responses_gateway.wire.requests import ResponsesRequest, TextConfig
+from responses_gateway.wire.requests import ReasoningConfig, ResponsesRequest, TextConfig
 from responses_gateway.wire.tools import Grammar, ToolTable
 
 # Items that need no step but to be read.
@@ -169,7 +169,7 @@ class ReadRequest(msgspec.Struct, frozen=True, eq=False):
             max_calls=request.max_tool_calls,
             parallel_calls=request.parallel_tool_calls is not False,
             echo=echo(request, policy),
-            summary=wants_summary(request),
+            summary=request.reasoning is not None and wants_summary(request.reasoning),
             logprobs=LOGPROBS in extra,
             container_id=self.hosted.container_id,
             sources=read.sources,
@@ -310,7 +310,7 @@ def echo(request: ResponsesRequest, policy: Policy) -> Object:
         "parallel_tool_calls": request.parallel_tool_calls is not False,
         "max_tool_calls": request.max_tool_calls,
         "text": {"format": {"type": "text"}} if request.text is None else _text(request.text),
-        "reasoning": _reasoning(request, policy),
+        "reasoning": {"effort": None, "summary": None} if request.reasoning is None else _reasoning(request.reasoning, policy),
         "max_output_tokens": request.max_output_tokens,
         "temperature": 1.0 if request.temperature is None else request.temperature,
         "top_p": 1.0 if request.top_p is None else request.top_p,
@@ -367,7 +367,6 @@ def _text(text: TextConfig) -> Object:
     return fields
 
 
-def _reasoning(request: ResponsesRequest, policy: Policy) -> Object:
-    reasoning = request.reasoning
-    summary = (reasoning.summary or reasoning.generate_summary) if reasoning else None
-    return {"effort": effort_in_effect(request, policy), "summary": None if summary == "none" else summary}
+def _reasoning(reasoning: ReasoningConfig, policy: Policy) -> Object:
+    summary = reasoning.summary or reasoning.generate_summary
+    return {"effort": effort_in_effect(reasoning.effort, policy), "summary": None if summary == "none" else summary}

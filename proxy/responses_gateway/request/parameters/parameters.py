@@ -254,7 +254,7 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
             report.preserved("parameter", parameter.name)
     _limit(request, policy, report, fields)
     if request.reasoning is not None:
-        _reasoning(request, request.reasoning, policy, report, fields)
+        _reasoning(request.reasoning, policy, report, fields)
     if request.text is not None:
         _text(request.text, policy, report, fields)
     if request.include or request.top_logprobs:
@@ -326,9 +326,8 @@ def _background_options(request: ResponsesRequest, options: Object, policy: Poli
         fields.setdefault("priority", policy.service_tier_priorities[window])
 
 
-def effort_in_effect(request: ResponsesRequest, policy: Policy) -> str | None:
+def effort_in_effect(effort: str | None, policy: Policy) -> str | None:
     """Return the effort to echo: the requested one, unless it was ignored."""
-    effort = request.reasoning.effort if request.reasoning else None
     ignored = policy.reasoning_effort == "drop" or (policy.reasoning_effort == "map" and effort not in _EFFORTS)
     return None if ignored else effort
 
@@ -356,11 +355,9 @@ def compact_threshold(request: ResponsesRequest, policy: Policy) -> int | None:
     return min(thresholds, default=None)
 
 
-def wants_summary(request: ResponsesRequest) -> bool:
+def wants_summary(reasoning: ReasoningConfig) -> bool:
     """Tell whether a summary of the reasoning was requested."""
-    reasoning = request.reasoning
-    wanted = (reasoning.summary or reasoning.generate_summary) if reasoning else None
-    return wanted not in (None, "none")
+    return (reasoning.summary or reasoning.generate_summary) not in (None, "none")
 
 
 def _updated(request: ResponsesRequest, entry: Entry) -> ResponsesRequest:
@@ -404,11 +401,9 @@ def _extras(request: ResponsesRequest, policy: Policy, report: LossReport) -> Ob
     return fields
 
 
-def _reasoning(
-    request: ResponsesRequest, reasoning: ReasoningConfig, policy: Policy, report: LossReport, fields: Object
-) -> None:
+def _reasoning(reasoning: ReasoningConfig, policy: Policy, report: LossReport, fields: Object) -> None:
     if reasoning.effort is not None:
-        _effort(reasoning.effort, effort_in_effect(request, policy), policy, report, fields)
+        _effort(reasoning.effort, policy, report, fields)
     for parameter, value in zip(REASONING, (reasoning.context, reasoning.mode), strict=True):
         if value is not None and value not in parameter.neutral:
             report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
@@ -422,8 +417,8 @@ def _limit(request: ResponsesRequest, policy: Policy, report: LossReport, fields
         report.preserved("parameter", "max_output_tokens")
 
 
-def _effort(effort: str, in_effect: str | None, policy: Policy, report: LossReport, fields: Object) -> None:
-    if in_effect is None:
+def _effort(effort: str, policy: Policy, report: LossReport, fields: Object) -> None:
+    if effort_in_effect(effort, policy) is None:
         report.ignored("parameter", "reasoning.effort", "the backend does not support it", "reasoning.effort")
         return
     sent = _EFFORTS[effort] if policy.reasoning_effort == "map" else effort
@@ -490,7 +485,7 @@ def _gateway_parameters(request: ResponsesRequest, given: Container[str], policy
     """Report the parameters that the gateway itself implements."""
     if request.max_tool_calls is not None:
         report.adapted("parameter", "max_tool_calls", "enforced by the gateway")
-    if request.reasoning is not None and wants_summary(request):
+    if request.reasoning is not None and wants_summary(request.reasoning):
         report.adapted("parameter", "reasoning.summary", "the reasoning itself is repeated as its summary")
     if request.metadata:
         report.preserved("parameter", "metadata")

@@ -99,15 +99,11 @@ class Responses:
         if charged is not None and self.ledger is not None:
             reservation = Reservation(charged.key, charged.team, ledger=self.ledger, owners=charged.owners)
         caller = Caller(kept.tenant, kept.request_id, headers, reservation=reservation)
-        creation = self.open(caller, lambda: None)
+        creation = Creation(self, caller, lambda: None)
         if creation.recording is not None:
             creation.recording.received(kept.request)
             creation.recording.parsed()
         return creation
-
-    def open(self, caller: Caller, drop_client: DropClient) -> Creation:
-        """Begin with the first byte of a request: its log and its recording begin now. Use it with `async with`."""
-        return Creation(self, caller, drop_client)
 
     async def create(
         self,
@@ -148,7 +144,8 @@ class Responses:
 
 
 class Creation:
-    """One response, from the first byte of its request to its end. `async with` ends it, unless it was detached."""
+    """One response, from the first byte of its request, with which its log and its recording begin, to its end. `async with` ends
+    it, unless it was detached."""
 
     __slots__ = (
         "_clock", "_detached", "_generation", "_responses", "_stopping", "abandon", "answered", "caller",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -43,6 +43,14 @@ LARGE_BODY = 256 * 1024
 _CANNOT_CONTINUE = "the last one is of the assistant, which this backend cannot continue. End with one of the user."
 
 
+class Asked(NamedTuple):
+    """What a body asks for; `reading` and `growing` as in `RequestScope`."""
+
+    request: ResponsesRequest
+    reading: Reading | None
+    growing: Growing | None
+
+
 class Answers:
     """Answers the requests of one protocol."""
 
@@ -63,10 +71,10 @@ class Answers:
         if responses.in_flight.state >= State.DRAINING:
             raise shutting_down()
         caller = caller_of(request, self._protocol, responses.live.current, f"POST {self._protocol.path}")
-        creation = responses.open(caller, lambda: abort(request))
+        creation = Creation(responses, caller, lambda: abort(request))
         try:
             async with creation:
-                return await self._answer(request, creation)
+                return await self._respond(request, creation, await self._read(request, creation))
         except asyncio.CancelledError:  # by now the backend is free
             _observe_release(request, responses)
             raise
@@ -75,7 +83,8 @@ class Answers:
                 error.code = "invalid_prompt"
             raise
 
-    async def _answer(self, request: web.Request, creation: Creation) -> web.StreamResponse:
+    async def _read(self, request: web.Request, creation: Creation) -> Asked:
+        """Read the body. Raise `ApiError`."""
         body = await read_json_body(request)
         recording = creation.recording
         if recording is not None:
@@ -92,32 +101,28 @@ class Answers:
         if recording is not None:
             recording.parsed()
         if self._readings is None:
-            return await self._respond(request, creation, parsed, growing=growing)
+            return Asked(parsed, None, growing)
         turns = None if growing is None else growing.turns
         large = len(body) >= LARGE_BODY
         reading = await self._readings.read(request, parsed, creation.caller, creation.in_force, large=large, known=turns)
         if turns is not None and not reading.resumed:
             growing = Growing(body, form, parsed)
-        try:
-            return await self._respond(request, creation, reading.request, reading, growing)
-        except ApiError as error:
-            raise reading.error(error) from None
+        return Asked(reading.request, reading, growing)
 
-    async def _respond(
-        self,
-        request: web.Request,
-        creation: Creation,
-        asked: ResponsesRequest,
-        reading: Reading | None = None,
-        growing: Growing | None = None,
-    ) -> web.StreamResponse:
-        await creation.prepare(asked, reading=reading, growing=growing)
-        continues = creation.prepared.record is not None and creation.in_force.settings.on_disconnect == "continue"
-        if asked.background or (asked.stream and continues):
-            return await self._detach(request, creation, asked)
-        if asked.stream:
-            return await _stream_answer(request, creation)
-        return await _whole_answer(creation, self._protocol)
+    async def _respond(self, request: web.Request, creation: Creation, body: Asked) -> web.StreamResponse:
+        asked, reading, growing = body
+        try:
+            await creation.prepare(asked, reading=reading, growing=growing)
+            continues = creation.prepared.record is not None and creation.in_force.settings.on_disconnect == "continue"
+            if asked.background or (asked.stream and continues):
+                return await self._detach(request, creation, asked)
+            if asked.stream:
+                return await _stream_answer(request, creation)
+            return await _whole_answer(creation, self._protocol)
+        except ApiError as error:
+            if reading is None:
+                raise
+            raise reading.error(error) from None
 
     async def _detach(self, request: web.Request, creation: Creation, asked: ResponsesRequest) -> web.StreamResponse:
         """Let the response run without this request, or wait; answer with how it stands, or with its stream."""

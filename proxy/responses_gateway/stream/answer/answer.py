@@ -197,7 +197,7 @@ class Answer:
             return
         for observe in self._observers:
             observe(chunk)
-        if self.joined and chunk.choices and payload.find(b'"reasoning_') >= 0:
+        if chunk.choices and payload.find(b'"reasoning_') >= 0 and self.joined:
             _keep_details(chunk, self._lifecycle.turn)
         if fast_path.item is not None and fast_path.take_chunk(chunk, payload):
             return

@@ -386,10 +386,13 @@ class Upstream:
 
     def close(self, translator: Translator) -> None:
         """Disconnect for good. The pool learns what the answer has shown of its backend."""
-        self.disconnect()
         if self._filter is not None:
+            self._filter.stop()
             self._filter.close()
-        backend = self._chat.backend if self._chat is not None else ""
+        backend = ""
+        if self._chat is not None:
+            self._chat.close()
+            backend = self._chat.backend
         if translator.answer.diverged == "other_prompt" and backend:
             self._pool.ids_ignored(backend)
         if self._counter is not None:
