@@ -144,8 +144,8 @@ class Responses:
 
 
 class Creation:
-    """One response, from the first byte of its request, with which its log and its recording begin, to its end. `async with` ends
-    it, unless it was detached."""
+    """One response, from the first byte of its request, with which its log and its recording begin, to its end. `async with`
+    ends it, unless it was detached."""
 
     __slots__ = (
         "_clock", "_detached", "_generation", "_responses", "_stopping", "abandon", "answered", "caller",
