@@ -44,7 +44,7 @@ def filled_text(source: Object, key: str, path: str) -> str:
 def optional_text(source: Object, key: str, path: str) -> str | None:
     """Return a string, or None if it is absent or null."""
     value = source.get(key)
-    if value is None or isinstance(value, str):
+    if value is None or type(value) is str:
         return value
     raise wrong_type(f"{path}.{key}", "a string")
 
@@ -83,7 +83,7 @@ def objects(source: Object, key: str, path: str) -> list[Object]:
 
 def object_list(value: Any, param: str) -> list[Object]:
     """Return `value` if it is a list of objects."""
-    if not isinstance(value, list):
+    if type(value) is not list:
         raise wrong_type(param, "a list")
     if not set(map(type, value)) <= _OBJECTS:
         for index, element in enumerate(value):

@@ -157,7 +157,7 @@ def user_message(text: str) -> dict[str, Any]:
 def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
     """Decode and check a request body. Raises `ApiError` 400 naming the field (`param`), whatever the body contains. The result
     shares nothing with a mapping that was passed in."""
-    return _checked(_decode(body if isinstance(body, _BINARY) else _encode(body)))
+    return _checked(read_object(body if isinstance(body, _BINARY) else _encode(body)))
 
 
 def parse_continued(new: dict[str, Any], known: Mapping[str, Any], mark: str, items: Sequence[Any]) -> ResponsesRequest | None:
@@ -215,9 +215,28 @@ def _refuse_many(fields: Any, name: str) -> None:
         raise invalid_request(message, name or None, "object_above_max_properties")
 
 
-def read_object(body: bytes, *, optional: bool = False) -> dict[str, Any]:
-    """Decode the JSON object of any other request; an `optional` body may be empty. Raises `ApiError` 400."""
-    return {} if optional and not body.strip() else _decode(body)
+def read_object(body: bytes | bytearray | memoryview, *, optional: bool = False) -> dict[str, Any]:
+    """Decode the JSON object of a request; an `optional` body may be empty. Raises `ApiError` 400, and 413 for too many
+    values."""
+    raw = bytes(body)
+    if optional and not raw.strip():
+        return {}
+    size = len(raw)
+    if size > LARGE and sum(raw.count(sign) for sign in _SIGNS) > MAX_VALUES:
+        message = f"The request body contains too many values: at most {MAX_VALUES} are accepted."
+        raise ApiError(413, message, code="request_too_large")
+    if size > _LONG:
+        try:
+            return _shallow().decode(raw)
+        except (ValueError, RecursionError):  # as one that is deeper than most, whose depth is looked at
+            pass
+    fields = _decode_any(raw)
+    if type(fields) is not dict:
+        raise invalid_request("The request body must be a JSON object.", code="invalid_json")
+    may_be_deep = size > _LONG or (size > MAX_DEPTH and raw.count(b"{") + raw.count(b"[") > MAX_DEPTH)
+    if may_be_deep and _deeper_than(fields, MAX_DEPTH):
+        raise _too_deep()
+    return fields
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:
@@ -238,26 +257,6 @@ def _decode_any(raw: bytes) -> Any:
         if whole != raw:
             return _decode_any(whole)
         raise invalid_request(f"The request body is not valid JSON: {error}", code="invalid_json") from None
-
-
-def _decode(body: bytes | bytearray | memoryview) -> dict[str, Any]:
-    raw = bytes(body)
-    size = len(raw)
-    if size > LARGE and sum(raw.count(sign) for sign in _SIGNS) > MAX_VALUES:
-        message = f"The request body contains too many values: at most {MAX_VALUES} are accepted."
-        raise ApiError(413, message, code="request_too_large")
-    if size > _LONG:
-        try:
-            return _shallow().decode(raw)
-        except (ValueError, RecursionError):  # as one that is deeper than most, whose depth is looked at
-            pass
-    fields = _decode_any(raw)
-    if not isinstance(fields, dict):
-        raise invalid_request("The request body must be a JSON object.", code="invalid_json")
-    may_be_deep = size > _LONG or (size > MAX_DEPTH and raw.count(b"{") + raw.count(b"[") > MAX_DEPTH)
-    if may_be_deep and _deeper_than(fields, MAX_DEPTH):
-        raise _too_deep()
-    return fields
 
 
 @cache  # because it takes milliseconds

@@ -299,7 +299,7 @@ class ChatStream:
         self._response = response
         self._lingering = lingering
         self._large = large
-        self._push = response if isinstance(response, PushedAnswer) else None
+        self._push = response if type(response) is PushedAnswer else None
         self._sink: Sink = _no_sink
         self._finished: asyncio.Future[None] | None = None
         self._paused = False

@@ -58,10 +58,10 @@ def entries(
     an item that the input itself contains is dropped, since the item is there already. Items of the input whose positions are
     in `replaced` are checked and left out. Raises `ApiError` 400, also for more than `limit` items: a body within its size
     limit can still contain millions."""
-    count = len(history) + (len(source) if isinstance(source, list) else 1)
+    count = len(history) + (len(source) if type(source) is list else 1)
     if count > limit:
         raise too_long("input", count, limit, "items, the history included" if history else "items")
-    if isinstance(source, str):
+    if type(source) is str:
         message = Entry("input", "message", text_item(source))
         return [*entries_at(history, "history"), message] if history else [message]
     own = entries_at(object_list(source or [], "input"), "input")
@@ -149,7 +149,7 @@ class Output(msgspec.Struct, frozen=True):
 
 def user_content(content: object, path: str, report: LossReport) -> str | list[Object]:
     """Return the content of the user message at `path`: a string if it is text alone, else parts. Raises `ApiError` 400."""
-    if isinstance(content, str):
+    if type(content) is str:
         return content
     only = _only_text(content)
     if only is not None:

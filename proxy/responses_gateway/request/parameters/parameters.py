@@ -213,7 +213,7 @@ PARAMETERS = (
 def has_grammar(body: Mapping[str, Any]) -> bool:
     """Tell whether a chat request forces its answer into a grammar."""
     layout = body.get("response_format")
-    kind = layout.get("type") if isinstance(layout, dict) else None
+    kind = layout.get("type") if type(layout) is dict else None
     return kind not in (None, "text") or any(map(body.get, _GRAMMARS))
 
 

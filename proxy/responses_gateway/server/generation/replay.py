@@ -227,7 +227,8 @@ def _asked(record: Record, in_force: InForce) -> tuple[ResponsesRequest, Reading
     model = chat["chat"]["model"] if chat else body.model
     hosted = msgspec.convert(record.context.get("hosted") or {}, HostedTools)
     served_as = str(record.context.get("served_as", ""))
-    reading = protocol.reader.read(body, ReadingScope(model, in_force.parsers.policy(model), hosted.kinds, served_as))
+    reading = protocol.reader.read(body, ReadingScope(model, in_force.parsers.policy(model), hosted.kinds, served_as), None)
+    assert reading is not None
     form = msgspec.convert(chat.get("form", {}), protocol.reader.form)
     return reading.request, msgspec.structs.replace(reading, form=form)
 

@@ -29,9 +29,10 @@ from responses_gateway.server.generation.preparation.known_inputs import Growing
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prelude import Prelude
 from responses_gateway.server.generation.preparation.prepare import Preparation, PreparedRequest
-from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts, StreamTimes
+from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
 from responses_gateway.server.generation.request_log.reports import RequestReports
-from responses_gateway.server.generation.request_log.request_log import RequestLog, new_facts, settle
+from responses_gateway.server.generation.request_log.request_log import RequestLog, account_of, client_name, settle
 from responses_gateway.server.generation.upstream.continuation import Continuation
 from responses_gateway.server.generation.upstream.upstream import InputCounter, Upstream
 from responses_gateway.server.protocols.interface import Reading
@@ -186,7 +187,7 @@ class Creation:
         if reports.tracing is not None and caller.operation is not None:
             trace = reports.tracing.begin(caller.operation, caller.headers, now)
         self.log = RequestLog(
-            new_facts(caller.request_id, caller.headers, settings, reports.history, caller.reservation, now, caller.protocol),
+            _new_facts(caller, settings, reports.history, now),
             reports,
             settings,
             reservation=caller.reservation,
@@ -219,11 +220,14 @@ class Creation:
         asker = asking(request, caller, reading) if kept is None else kept.asker
         if asker is not NOBODY or self.log.for_compaction:
             caller = _caller_for(responses.roots, caller, asker, for_compaction=self.log.for_compaction)
-        self.log.understood(request.model, caller.tenant, streamed=bool(request.stream) or caller.over_websocket)
-        self.log.facts.asker = caller.asker
+        facts = self.log.facts
+        facts.model = request.model
+        facts.tenant = caller.tenant
+        facts.streamed = bool(request.stream) or caller.over_websocket
+        facts.asker = caller.asker
         scope = RequestScope(caller, self.in_force, self.recording, kept, reading, growing)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
-        self.log.facts.asker = prepared.caller.asker
+        facts.asker = prepared.caller.asker
         additions = responses.additions
         for step in _due(prepared, additions.steps, additions.tool_steps, additions.session_steps):
             prepared = await step(prepared, self.in_force.settings)
@@ -373,12 +377,13 @@ class Creation:
         """Leave the backend, and end log and recording; `error` came instead of a response. Only the first call counts."""
         if self.ended.done():
             return
-        if isinstance(error, ApiError):
-            if self.recording is not None:
-                self.recording.failed(error)
-            self.log.refused(error)
-        elif isinstance(error, asyncio.CancelledError | ConnectionError):
-            self.log.client_left()
+        match error:
+            case ApiError():
+                if self.recording is not None:
+                    self.recording.failed(error)
+                self.log.refused(error)
+            case asyncio.CancelledError() | ConnectionError():
+                self.log.client_left()
         if self._generation is not None:
             self._generation.close()
             if self.prepared.options.grammars:
@@ -441,6 +446,21 @@ class Creation:
         self._stopping = True
         if self._generation is not None and not (self.hand_over is not None and self.hand_over()):
             self._generation.fail(shutting_down())
+
+
+def _new_facts(caller: Caller, settings: Settings, history: RecentRequests | None, now: float) -> RequestFacts:
+    """Return what is known of a request that comes `now`."""
+    return RequestFacts(
+        request_id=caller.request_id,
+        id="" if history is None else history.new_id(),
+        client="" if history is None else client_name(caller.headers),
+        account=account_of(caller.reservation),
+        quotes_backends=settings.log_backend_errors,
+        began=now,
+        started=time.time(),
+        times=StreamTimes(now, [*NO_GAPS]),
+        protocol=caller.protocol,
+    )
 
 
 def _recording(recorder: Recorder | None, caller: Caller, settings: Settings) -> Recording | None:

@@ -93,7 +93,7 @@ class EventStream:
 
     def close(self) -> None:
         """End the stream's task; nothing is written after this."""
-        if self.response.prepared:  # otherwise an error is the answer, and has a size
+        if self.live:  # otherwise an error is the answer, and has a size
             self._request[EXCHANGE].bytes_out = self._sent
         if self._waiter is not None:
             self._waiter.cancel()

@@ -229,14 +229,14 @@ async def read_body(request: web.Request) -> bytes:
     exchange = request[EXCHANGE]
     bodies = exchange.bodies
     content = request.content
-    if (request.content_length or 0) > bodies.largest:
-        raise too_large(bodies.largest)
     encoding = request.headers.get("Content-Encoding")
     if encoding is None:
         data = arrived_body(content)
         if data is not None:  # most often: else, and where it is compressed, it is read as it comes
             exchange.body = bodies.hold(data)
             return data
+    if (request.content_length or 0) > bodies.largest:
+        raise too_large(bodies.largest)
     body = bodies.open(content)
     exchange.body = body
     if encoding is not None and encoding.lower() == "identity":

@@ -67,14 +67,13 @@ class Reading(msgspec.Struct, frozen=True):
 class BodyReader(msgspec.Struct, frozen=True):
     """How bodies of another protocol become Responses requests.
 
-    `read` takes what `BodyForm.parse` returned, and raises `ApiError` 400. `read_known` does so without reading the turns
-    again that are known; None: the whole may be read in another way. `served_model` returns the model that is asked for a
+    `read` takes what `BodyForm.parse` returned, and raises `ApiError` 400. Turns that are known are not read again; it returns
+    None if the whole may be read in another way. `served_model` returns the model that is asked for a
     client's name of one, given the model that the settings have for names that nobody serves, and what tells the models that
     the client may use. `form` is the type of `Reading.form`. `key_header`: where its clients send what backends expect in
     `Authorization`."""
 
-    read: Callable[[Any, ReadingScope], Reading]
-    read_known: Callable[[Any, ReadingScope, ReadTurns], Reading | None]
+    read: Callable[[Any, ReadingScope, ReadTurns | None], Reading | None]
     served_model: Callable[[Members, str, str | None, Allows | None], str]
     form: type[Any]
     key_header: str

@@ -10,12 +10,10 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from responses_gateway.backend.members import Members
 from responses_gateway.conformance.messages import check_message_stream
 from responses_gateway.request import Loss
-from responses_gateway.request.messages import MessagesReading, ReadTurns, in_messages_words, read_known_messages, read_messages
+from responses_gateway.request.messages import ReadTurns, in_messages_words, read_known_messages, read_messages
 from responses_gateway.server.protocols.interface import (
     Allows,
     BodyForm,
@@ -65,16 +63,14 @@ def _served_model(members: Members, name: str, default: str | None, allows: Allo
     return next((known for known in names if allows is None or allows(known)), name)
 
 
-def _read(body: MessagesRequest, scope: ReadingScope) -> Reading:
-    return _reading(read_messages(body, scope.model, scope.policy, scope.hosted, scope.served_as), body, scope)
-
-
-def _read_known(body: MessagesRequest, scope: ReadingScope, known: ReadTurns) -> Reading | None:
-    reading = read_known_messages(body, known, scope.model, scope.policy, scope.hosted, scope.served_as)
-    return None if reading is None else msgspec.structs.replace(_reading(reading, body, scope), resumed=True)
-
-
-def _reading(reading: MessagesReading, body: MessagesRequest, scope: ReadingScope) -> Reading:
+def _read(body: MessagesRequest, scope: ReadingScope, known: ReadTurns | None) -> Reading | None:
+    if known is None:
+        reading = read_messages(body, scope.model, scope.policy, scope.hosted, scope.served_as)
+    else:
+        resumed = read_known_messages(body, known, scope.model, scope.policy, scope.hosted, scope.served_as)
+        if resumed is None:
+            return None
+        reading = resumed
     return Reading(
         request=reading.request,
         model=body.model,
@@ -99,6 +95,7 @@ def _reading(reading: MessagesReading, body: MessagesRequest, scope: ReadingScop
             "output_config": body.output_config,
         },
         turns=reading.turns,
+        resumed=known is not None,
     )
 
 
@@ -114,7 +111,7 @@ def _show(items: dict[int, dict[str, Any]], name: str, event: dict[str, Any]) ->
         item["so_far"] = item.get("so_far", "") + text
 
 
-READER = BodyReader(_read, _read_known, _served_model, MessageOptions, "X-Api-Key")
+READER = BodyReader(_read, _served_model, MessageOptions, "X-Api-Key")
 MESSAGES = ClientProtocol(
     name="messages",
     path="/v1/messages",

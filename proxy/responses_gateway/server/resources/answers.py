@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -40,15 +40,9 @@ _KNOWN_CODES = frozenset({"context_length_exceeded", "model_not_found"})
 _LOSS_HEADER = "x-responses-gateway-losses"
 # Larger bodies are read in a thread, so that no other stream waits for them, in bytes.
 LARGE_BODY = 256 * 1024
+# What a body asks for; the others as in `RequestScope`.
+Asked = tuple[ResponsesRequest, Reading | None, Growing | None]
 _CANNOT_CONTINUE = "the last one is of the assistant, which this backend cannot continue. End with one of the user."
-
-
-class Asked(NamedTuple):
-    """What a body asks for; `reading` and `growing` as in `RequestScope`."""
-
-    request: ResponsesRequest
-    reading: Reading | None
-    growing: Growing | None
 
 
 class Answers:
@@ -91,23 +85,24 @@ class Answers:
             recording.received(body)
         known = self._responses.preparation.known
         form = self._protocol.body
-        may_grow = recording is None and len(body) >= SMALLEST
+        size = len(body)
+        may_grow = recording is None and size >= SMALLEST
         growing = known.read(creation.caller.tenant, body, form) if may_grow else None
         if growing is not None:
             parsed = growing.asked
         else:
-            parsed = await in_thread(request, form.parse, body) if len(body) >= LARGE else form.parse(body)
+            parsed = await in_thread(request, form.parse, body) if size >= LARGE else form.parse(body)
             growing = Growing(body, form, parsed) if may_grow and known.keeps(body) else None
         if recording is not None:
             recording.parsed()
         if self._readings is None:
-            return Asked(parsed, None, growing)
+            return parsed, None, growing
         turns = None if growing is None else growing.turns
-        large = len(body) >= LARGE_BODY
+        large = size >= LARGE_BODY
         reading = await self._readings.read(request, parsed, creation.caller, creation.in_force, large=large, known=turns)
         if turns is not None and not reading.resumed:
             growing = Growing(body, form, parsed)
-        return Asked(reading.request, reading, growing)
+        return reading.request, reading, growing
 
     async def _respond(self, request: web.Request, creation: Creation, body: Asked) -> web.StreamResponse:
         asked, reading, growing = body
@@ -314,9 +309,11 @@ class Readings:
             window = models.context_of(model)
         policy = in_force.parsers.policy(model)
         scope = ReadingScope(model, policy, self._hosted, self._pool.own_name(model), window, caller.request_id)
-        reading = None if known is None else self._reader.read_known(body, scope, known)
+        reading = None if known is None else self._reader.read(body, scope, known)
         if reading is None:
-            reading = await in_thread(request, self._reader.read, body, scope) if large else self._reader.read(body, scope)
+            read = self._reader.read
+            reading = await in_thread(request, read, body, scope, None) if large else read(body, scope, None)
+        assert reading is not None
         if reading.policy.continues_last_message and not models.all_vllm(model):
             raise reading.error(invalid_request(_CANNOT_CONTINUE, "input", "unsupported_value"))
         return reading

@@ -12,8 +12,7 @@ import msgspec
 
 from responses_gateway.request.who_asks import Kind, session_id
 from responses_gateway.server.generation.preparation.context import Context
-from responses_gateway.server.generation.request_log.facts import NO_CALLS, ClientCalls, RequestFacts
-from responses_gateway.server.generation.request_log.log_line import outcome_of
+from responses_gateway.server.generation.request_log.facts import NO_CALLS, ClientCalls, RequestFacts, outcome_of
 from responses_gateway.server.generation.request_log.usage import UNKNOWN
 from responses_gateway.state import Stored
 from responses_gateway.stream.translator import Translator

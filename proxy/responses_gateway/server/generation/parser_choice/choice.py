@@ -106,6 +106,7 @@ class ParserChoice:
         self._template = response_template([self._all, *(some_settings for _, some_settings in self._some)], tokenizer)
         # The backend sends raw markup for some model.
         self.any_raw = self._all.raw or any(some_settings.raw for _, some_settings in self._some)
+        self._openings = parsers.reasoning_markers("auto")[0]
         self._own_prompt_end = _prompt_end(tokenizer)
         self._own_thoughts = (
             None if tokenizer is None else parsers.thought_tokens(tokenizer.marker_ids(parsers.thought_markers()))
@@ -220,7 +221,7 @@ class ParserChoice:
             return None
         reasoning = start.reasoning
         tools = start.tools
-        schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in body.get("tools", ())}
+        schemas = _schemas(body)
         new_parser: Any
         if self._vllm and (vllm.is_vllm(reasoning) or vllm.is_vllm(tools)):
             kwargs = body.get("chat_template_kwargs")
@@ -241,9 +242,7 @@ class ParserChoice:
                 reopens=start.reopens,
             )
         if start.reading == "watched":
-            return LeadingThoughtDetector(
-                parsers.reasoning_markers(reasoning)[0], partial(Markup, new_parser, thinking_open=False)
-            )
+            return LeadingThoughtDetector(self._openings, partial(Markup, new_parser, thinking_open=False))
         prompt_opens = None
         if start.prompt_end is not None and start.decided_by == "model" and reasoning not in OFF:
             openings = parsers.reasoning_markers(_family(reasoning))[0]
@@ -357,9 +356,17 @@ def _ways_to_read(names: Iterable[tuple[str, str]], *, reopens: bool) -> list[An
     return ways
 
 
+def _schemas(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of the tools of a chat request, by name."""
+    if "tools" not in body:
+        return {}
+    return {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in body["tools"]}
+
+
 def _tools_in_text(body: Mapping[str, Any], known: KnownModel, tools: str) -> str:
     """Return the parser for the calls in a model's text: `tools`, or any if that is none and earlier answers had calls."""
-    return "auto" if tools in OFF and known.writes_calls and not has_grammar(body) else tools
+    looks = tools in OFF and "tools" in body  # else there is nothing to call
+    return "auto" if looks and known.writes_calls and not has_grammar(body) else tools
 
 
 def _prompt_end(tokenizer: ModelTokenizer | None) -> PromptEnd | None:
@@ -412,7 +419,7 @@ def shown_by_calls(body: Mapping[str, Any], known: KnownModel, output: Sequence[
 def ends_with_call(body: Mapping[str, Any], text: str) -> bool:
     """Tell whether a text ends with calls that mean to be made, and are not quoted: they begin on a line of their own, need no
     repair, are for offered tools, with arguments that these take, and nothing follows them."""
-    schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in body.get("tools", ())}
+    schemas = _schemas(body)
     opening = _opening().search(text)
     if opening is None or not schemas or len(text) > _LONGEST_TEXT:
         return False
@@ -458,7 +465,7 @@ def opens_thought(body: Mapping[str, Any], known: KnownModel, default: bool | No
 def thinking_wish(body: Mapping[str, Any]) -> bool | None:
     """Tell whether the request turns thinking on or off in the chat template; None if it leaves that open."""
     kwargs = body.get("chat_template_kwargs")
-    if not isinstance(kwargs, dict):
+    if type(kwargs) is not dict:
         return None
     wishes = (kwargs.get("enable_thinking"), kwargs.get("thinking"))
     return False if False in wishes else True if True in wishes else None

@@ -119,7 +119,7 @@ async def find_ground(
 def _ground(context: Context, policy: Policy, scope: RequestScope, chained: KnownChain | None) -> Ground:
     """Return what a request stands on, of which a part may be known: of the response that it continues, or by its bytes."""
     request = context.request
-    items: Sequence[Any] = request.input if isinstance(request.input, list) else ()
+    items: Sequence[Any] = request.input if type(request.input) is list else ()
     if context.history:
         begun: KnownChain | Growing | None = chained
         items = [*context.history, *items]
@@ -174,8 +174,7 @@ async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reade
         if tools is not None:
             break
     items = ground.new_items  # because what is known has no documents
-    too_many = len(items) > policy.max_input_items  # which the translation refuses
-    if pdf_reader is None or too_many or not items:
+    if pdf_reader is None or not items or len(items) > policy.max_input_items:  # too many, which the translation refuses
         return Openings(tools, NO_DOCUMENTS)
     files = _files(chain(items, context.references.values()), 0 if ground.known is None else ground.known.items)
     if not files:

@@ -400,7 +400,7 @@ def stream_options(
         reasoning_event=reasoning_event(settings),
         client=client,
         form=None if reading is None else reading.form,
-        hosted=_hosted_options(request, chat_request, reading),
+        hosted=_hosted_options(request, chat_request, reading) if chat_request.sources or chat_request.tools else None,
         markup=in_force.parsers.markup(chat_request.body, start),
         start=start,
         thoughts=start.thoughts,
@@ -422,8 +422,7 @@ def _hosted_options(request: ResponsesRequest, chat_request: ChatRequest, readin
     """Return what the items of hosted tools depend on; None for a request without such tools, and without results of earlier
     ones that may be cited. What was searched is shown to clients of other protocols: nothing is stored for them, so that it
     has to come back with the next request."""
-    tools = chat_request.tools
-    if not chat_request.sources and not (tools and any(target.hosted for target in tools.values())):
+    if not chat_request.sources and not any(target.hosted for target in chat_request.tools.values()):
         return None
     sources = tuple(chat_request.sources)
     included = frozenset(request.include or ())

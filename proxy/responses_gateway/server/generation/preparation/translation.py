@@ -58,7 +58,7 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         history: Sequence[Item] = ()
         if context.history:
             history = self._readable(self.encryption.since_compaction(list(context.history)), request.model, "history")
-        if isinstance(request_input, list):
+        if type(request_input) is list:
             items = self._readable(request_input, request.model, "input")
             if items is not request_input:
                 request = request.model_copy(update={"input": items})
@@ -237,7 +237,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         request = ground.request
         context = ground.context
         recording = ground.scope.recording
-        items = request.input if isinstance(request.input, list) else ()
+        items = request.input if type(request.input) is list else ()
         if not _takes_long(items, request.tools) and not (context.history and _takes_long(context.history)):
             return translation.translate(request, context, recording)
         return await self.queue.in_thread(translation.tenant, translation.translate, request, context, recording)

@@ -68,8 +68,9 @@ class StreamTimes(msgspec.Struct, eq=False):
             self.gaps[bisect_left(GAP_BUCKETS, now - last)] += 1
             last = now
         self.gap_sum += last - self.last
-        self.gap_count += len(reads)
-        self.turn_gaps += len(reads)
+        gaps = len(reads)
+        self.gap_count += gaps
+        self.turn_gaps += gaps
         self.last = last
         del reads[:]
 
@@ -191,6 +192,23 @@ def origin_of(facts: RequestFacts) -> dict[str, str | None]:
         "thread": asker.thread,
         "kind": asker.kind,
     }
+
+
+def outcome_of(facts: RequestFacts) -> str:
+    """Return the outcome whether or not the response was delivered."""
+    answer = facts.answer
+    if facts.rejected is not None:
+        return str(facts.rejected["outcome"])
+    if facts.refusal is not None:
+        return "rejected" if facts.refusal.status < 500 else "failed"
+    if facts.handed_over:
+        return "handed_over"
+    if answer is None:
+        relayed = facts.relayed is not None and facts.error is None
+        return "cancelled" if facts.client_left else "completed" if relayed else "failed"
+    if not answer.ended or (facts.error is not None and facts.error.status == 499):
+        return "cancelled"
+    return answer.status
 
 
 def answer_facts(translator: Translator) -> AnswerFacts:

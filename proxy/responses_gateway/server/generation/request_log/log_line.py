@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from responses_gateway.backend.transport.client import backend_request_id
-from responses_gateway.server.generation.request_log.facts import AnswerFacts, RequestFacts, origin_of
+from responses_gateway.server.generation.request_log.facts import AnswerFacts, RequestFacts, origin_of, outcome_of
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
@@ -56,23 +56,6 @@ def usage_fields(usage: Usage | None) -> dict[str, int | None]:
     if usage is None:
         return {}
     return {"input_tokens": usage.input, "cached_tokens": usage.cached, "output_tokens": usage.output}
-
-
-def outcome_of(facts: RequestFacts) -> str:
-    """Return the outcome whether or not the response was delivered."""
-    answer = facts.answer
-    if facts.rejected is not None:
-        return str(facts.rejected["outcome"])
-    if facts.refusal is not None:
-        return "rejected" if facts.refusal.status < 500 else "failed"
-    if facts.handed_over:
-        return "handed_over"
-    if answer is None:
-        relayed = facts.relayed is not None and facts.error is None
-        return "cancelled" if facts.client_left else "completed" if relayed else "failed"
-    if not answer.ended or (facts.error is not None and facts.error.status == 499):
-        return "cancelled"
-    return answer.status
 
 
 def _relayed_fields(facts: RequestFacts) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from responses_gateway.server.generation.request_log.facts import RequestFacts
-from responses_gateway.server.generation.request_log.log_line import log_line, outcome_of
+from responses_gateway.server.generation.request_log.facts import RequestFacts, outcome_of
+from responses_gateway.server.generation.request_log.log_line import log_line
 from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.stream.writer.interface import Span
 from responses_gateway.telemetry.instruments import LATENCY_BUCKETS

@@ -190,7 +190,7 @@ class RequestReports:
 
 def _is_warning(facts: RequestFacts) -> bool:
     """Tell whether somebody may have to do something about a request."""
-    return facts.error is not None or facts.exchange.get("status") in REFUSALS
+    return facts.error is not None or ("status" in facts.exchange and facts.exchange["status"] in REFUSALS)
 
 
 # ---- metrics ----------------------------------------------------------------------------------------------------------

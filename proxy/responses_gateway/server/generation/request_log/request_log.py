@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,13 +11,11 @@ from yarl import URL
 
 from responses_gateway.hosted.interface import HostedLoss
 from responses_gateway.request import Loss
-from responses_gateway.server.generation.request_log.facts import NO_GAPS, Account, RequestFacts, StreamTimes, answer_facts
+from responses_gateway.server.generation.request_log.facts import Account, RequestFacts, answer_facts
 from responses_gateway.server.generation.request_log.log_line import usage_fields
 from responses_gateway.server.generation.request_log.metrics import CONTINUATIONS, DISCONNECTS, KEEP_ALIVES, LOSSES
-from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
 from responses_gateway.server.generation.request_log.reports import RequestReports
 from responses_gateway.server.generation.request_log.sampling import StreamSample
-from responses_gateway.server.protocols.interface import ClientProtocol
 from responses_gateway.server.quotas.quota import Reservation
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
@@ -76,13 +73,6 @@ class RequestLog:
             exchange.has_log = True
         reports.running += 1
 
-    def understood(self, model: str, tenant: str, *, streamed: bool) -> None:
-        """Note what was asked for, and by whose client."""
-        facts = self.facts
-        facts.model = model
-        facts.tenant = tenant
-        facts.streamed = streamed
-
     def calling(self, backend: str, url: URL, headers: Mapping[str, str], now: float) -> Mapping[str, str]:
         """Note that a backend is about to be asked; the last one counts. Return the headers to send."""
         self.facts.backend = backend
@@ -120,12 +110,11 @@ class RequestLog:
             return
         debug = logs.logger().isEnabledFor(logging.DEBUG)
         for loss in losses:
-            if loss.outcome != "preserved":
-                self.facts.losses.append(loss)
-                self._reports.metrics.counted[LOSSES, (loss.kind, loss.name, loss.outcome)] += 1
-                if debug:
-                    loss_fields = {"kind": loss.kind, "name": loss.name, "outcome": loss.outcome, "reason": loss.reason}
-                    logs.logger().debug("loss", extra=logs.fields(request_id=self.facts.request_id, **loss_fields))
+            self.facts.losses.append(loss)
+            self._reports.metrics.counted[LOSSES, (loss.kind, loss.name, loss.outcome)] += 1
+            if debug:
+                loss_fields = {"kind": loss.kind, "name": loss.name, "outcome": loss.outcome, "reason": loss.reason}
+                logs.logger().debug("loss", extra=logs.fields(request_id=self.facts.request_id, **loss_fields))
 
     def ran_tools(self, calls: Sequence[MadeCall], losses: Iterable[HostedLoss]) -> None:
         """Note the calls that the gateway made itself, some of which may still be ending, and what they could not honour."""
@@ -212,29 +201,6 @@ class RequestLog:
         if translator is not None:
             facts.answer = answer_facts(translator)
         return facts
-
-
-def new_facts(
-    request_id: str,
-    headers: Mapping[str, str],
-    settings: Settings,
-    history: RecentRequests | None,
-    reservation: Reservation | None,
-    now: float,
-    protocol: ClientProtocol,
-) -> RequestFacts:
-    """Return what is known of a request with these headers that came `now`, in this protocol."""
-    return RequestFacts(
-        request_id=request_id,
-        id="" if history is None else history.new_id(),
-        client="" if history is None else client_name(headers),
-        account=account_of(reservation),
-        quotes_backends=settings.log_backend_errors,
-        began=now,
-        started=time.time(),
-        times=StreamTimes(now, [*NO_GAPS]),
-        protocol=protocol,
-    )
 
 
 def account_of(reservation: Reservation | None) -> Account:
