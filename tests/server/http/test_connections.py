@@ -50,3 +50,18 @@ def test_malformed_requests_get_json_like_all_errors() -> None:
             assert "Traceback" not in running.said
 
     run(test())
+
+
+def test_a_client_that_waits_for_a_sign_before_it_sends_the_body_gets_one() -> None:
+    async def test() -> None:
+        async with program("--backend", "http://127.0.0.1:9", "--store", "none", "--no-adapt") as running:
+            body = b'{"model":"m","input":"hi"}'
+            client = await RawClient.connect(running)
+            await client.send(POST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
+            await client.read_until(b"HTTP/1.1 100 Continue\r\n\r\n")
+            await client.send(body)
+            await client.read_until(b"}}")
+            client.close()
+            assert b"HTTP/1.1 502 " in client.received
+
+    run(test())

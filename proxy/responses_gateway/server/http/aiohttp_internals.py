@@ -39,10 +39,8 @@ def _answering(app: web.Application) -> Handler:
         match.freeze()
         request._match_info = match
         if request.headers.get(hdrs.EXPECT):
-            refusal = await match.expect_handler(request)
+            await match.expect_handler(request)
             await request.writer.drain()
-            if refusal is not None:
-                return refusal
         handler = match.handler
         for middleware in innermost_first:
             handler = partial(middleware, handler=handler)
