@@ -220,14 +220,11 @@ class Creation:
         asker = asking(request, caller, reading) if kept is None else kept.asker
         if asker is not NOBODY or self.log.for_compaction:
             caller = _caller_for(responses.roots, caller, asker, for_compaction=self.log.for_compaction)
-        facts = self.log.facts
-        facts.model = request.model
-        facts.tenant = caller.tenant
-        facts.streamed = bool(request.stream) or caller.over_websocket
-        facts.asker = caller.asker
+        self.log.understood(request.model, caller.tenant, streamed=bool(request.stream) or caller.over_websocket)
+        self.log.facts.asker = caller.asker
         scope = RequestScope(caller, self.in_force, self.recording, kept, reading, growing)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
-        facts.asker = prepared.caller.asker
+        self.log.facts.asker = prepared.caller.asker
         additions = responses.additions
         for step in _due(prepared, additions.steps, additions.tool_steps, additions.session_steps):
             prepared = await step(prepared, self.in_force.settings)

@@ -219,9 +219,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         if continuable.journal is not None or waits:
             sealed_key = self.keys.sealed(caller, ground.request.model, scope.in_force.settings)
             caller = msgspec.structs.replace(caller, sealed_key=sealed_key)
-        losses = translated.losses
-        if opened.tools is not None:
-            losses = [*losses, *opened.tools.reported_losses(strict=ground.policy.strict)]
+        of_tools = () if opened.tools is None else opened.tools.reported_losses(strict=ground.policy.strict)
         memory = None if scope.growing is None else scope.growing.memory
         return PreparedRequest(
             caller,
@@ -230,7 +228,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
             options,
             start,
             # Nobody is told of what was carried over as it was.
-            [loss for loss in losses if loss.outcome != "preserved"],
+            [loss for loss in (*translated.losses, *of_tools) if loss.outcome != "preserved"],
             new_record(options.response_id, context, caller, memory) if stored else None,
             _further_turns(ground, opened, chat, options.response_id),
             compaction,
