@@ -95,7 +95,7 @@ def opening(kind: str, new_database: Callable[[], Database], request: pytest.Fix
 def quiet_store() -> Iterator[None]:
     """Ignore the errors that a test provokes: they are not defects."""
     logger = logging.getLogger("responses_gateway")
-    provoked = ("the store fails", "not stored", "tokens not stored")
+    provoked = ("the store fails", "not stored")
     logger.addFilter(expected := lambda record: record.getMessage() not in provoked)
     yield
     logger.removeFilter(expected)
