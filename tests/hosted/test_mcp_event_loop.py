@@ -210,6 +210,20 @@ def test_certificates_are_read_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> N
     assert readers[0] is not threading.main_thread()
 
 
+def test_programs_need_no_certificates(tmp_path: Path) -> None:
+    tls_context.cache_clear()
+
+    async def test() -> None:
+        async with (
+            program("tools/call", b'"result":{}', tmp_path) as endpoint,
+            connections({"peer": endpoint}) as servers,
+        ):
+            await servers.list_tools("alice", PEER)
+
+    run(test())
+    assert tls_context.cache_info().currsize == 0
+
+
 def test_the_charset_of_a_server_is_not_used() -> None:
     """There are decoders that take an hour for what UTF-8 takes a millisecond."""
 

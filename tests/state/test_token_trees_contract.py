@@ -240,6 +240,25 @@ def test_trees_expire_and_are_bounded(opening: Opening, monkeypatch: pytest.Monk
     asyncio.run(test())
 
 
+def test_a_tree_that_has_expired_begins_anew_though_nobody_has_deleted_it(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_trees, "MOST_CALLS", 1)
+
+    async def test() -> None:
+        async with opening() as (_, database, clock):
+            table = TokenTreeTable(database, 100.0, clock)
+            await table.begin("one", "a")
+            await table.add("one", "a", [call("c", [1], [2])], NOTHING)
+            clock.now += 101
+            await table.begin("one", "a")
+            assert await table.name_of("one", "c") is None
+            await table.add("one", "a", [call("d", [1], [2])], NOTHING)
+            assert await table.name_of("one", "d") == "a"
+
+    asyncio.run(test())
+
+
 def test_without_room_the_calls_of_the_oldest_trees_of_who_has_most_are_dropped(opening: Opening) -> None:
     async def test() -> None:
         async with opening() as (_, database, clock):

@@ -127,7 +127,9 @@ class TokenTreeTable:
         row = sql.execute(
             "SELECT key, calls, expires_at FROM token_trees WHERE tenant = ? AND name = ?", (tenant, name)
         ).fetchone()
-        if row is not None:
+        if row is not None and row[2] < now:  # as if it had been deleted already
+            _delete(sql, row[0])
+        elif row is not None:
             if row[1] >= MOST_CALLS:
                 raise TreeFull
             if expires_at - row[2] > self.retention / 100:  # else nothing is written

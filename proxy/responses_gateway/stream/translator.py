@@ -139,9 +139,7 @@ class Translator:
     def repairs(self) -> dict[str, int]:
         """What had to be repaired on the way, by kind."""
         total = dict(self.lifecycle.repairs)
-        repaired: list[EventWriter | Answer] = [self.writer, *self.answers]
-        for each in repaired:
-            repairs = each.repairs
+        for repairs in (self.writer.repairs, *[answer.repairs for answer in self.answers]):
             for kind in repairs:
                 total[kind] = total.get(kind, 0) + repairs[kind]
         return total

@@ -142,7 +142,8 @@ class McpConnections:
             except TimeoutError:
                 raise timed_out(key.server.label, seconds) from None
 
-        await asyncio.to_thread(tls_context)  # before the first connection
+        if isinstance(self._endpoint(key.server), HttpEndpoint):
+            await asyncio.to_thread(tls_context)  # before the first connection
         listing, _ = await self._ask(key, send, seconds, repeatable=True)
         if listing.left_out:
             self._log(key.server.label, f"tools left out of its list: {listing.left_out}")

@@ -241,10 +241,9 @@ class _BodyReader:
         conversation = self._conversation
         messages = object_list(self._body.messages, "messages")
         begin = 0 if known is None else known.messages
-        number = len(messages)
-        end = turns_end(messages, begin) if number > _FEWEST else None
+        end = turns_end(messages, begin) if len(messages) > _FEWEST else None
         turns = known
-        for index in range(begin, number):
+        for index in range(begin, len(messages)):
             if index == end and (read := conversation.read()) is not None:
                 losses = self._report.losses()[len(self.system.losses) :]
                 turns = ReadTurns(end, self._policy, self.system, read, losses)

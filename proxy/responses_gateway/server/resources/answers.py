@@ -104,8 +104,8 @@ class Answers:
             growing = Growing(body, form, parsed)
         return reading.request, reading, growing
 
-    async def _respond(self, request: web.Request, creation: Creation, body: Asked) -> web.StreamResponse:
-        asked, reading, growing = body
+    async def _respond(self, request: web.Request, creation: Creation, read: Asked) -> web.StreamResponse:
+        asked, reading, growing = read
         try:
             await creation.prepare(asked, reading=reading, growing=growing)
             continues = creation.prepared.record is not None and creation.in_force.settings.on_disconnect == "continue"
