@@ -18,7 +18,8 @@ from tests.server.scripted_backend import chunk, text_stream
 class Replica:
     """A backend. `does` what it does with chat requests: "answer", a status, "drop", "hang"; it breaks off after the head
     ("break"), the chunk that says who speaks ("role") or the first words ("cut"), or ends in good order after the head
-    ("end"); it is silent after the head of a stream ("silence"), of something else ("object") or of a 503 ("refuse")."""
+    ("end"); it is silent after the head of a stream ("silence"), of something else ("object") or of a 503 ("refuse"); it
+    refuses with status 200 ("503 in the stream", "503 with status 200")."""
 
     def __init__(self, name: str, models: tuple[str, ...] = ("m",)) -> None:
         self.name = name
@@ -89,6 +90,8 @@ class Replica:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if request.transport is None:
             raise ConnectionResetError
+        if self.does == "503 with status 200":
+            return web.json_response({"error": {"message": "The engine is down.", "code": 503}})
         if isinstance(self.does, int):
             error = {"error": {"message": self.reason, "type": "x", "code": self.does}}
             return web.json_response(error, status=self.does, headers=self.headers)

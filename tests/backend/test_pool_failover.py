@@ -250,7 +250,15 @@ def test_a_breaker_opens_tries_and_closes() -> None:
     run(test())
 
 
-@pytest.mark.parametrize("row", [[503, "503 in the stream"], ["503 in the stream", 503], ["503 in the stream"] * 2])
+@pytest.mark.parametrize(
+    "row",
+    [
+        [503, "503 in the stream"],
+        ["503 in the stream", 503],
+        ["503 in the stream"] * 2,
+        ["503 with status 200"] * 2,
+    ],
+)
 def test_a_refusal_in_a_stream_counts_as_one_with_its_status(row: list[str | int]) -> None:
     async def test() -> None:
         async with pool("A", "B", breaker_failures=2, breaker_time=30, health_interval=3600) as (served, a, _b):
@@ -260,6 +268,31 @@ def test_a_refusal_in_a_stream_counts_as_one_with_its_status(row: list[str | int
                 assert text_of((await ask_first(served, a)).final) == "B"
                 assert len(a.asked) == number + 1
             assert served.metric("backend_breaker_state", backend=a.place, state="open") == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("does", ["503 in the stream", "503 with status 200"])
+def test_a_refusal_with_status_200_is_a_trial_that_fails(does: str) -> None:
+    async def test() -> None:
+        settings = {"breaker_failures": 2, "breaker_time": 10, "health_interval": 3600}
+        async with pool("A", "B", **settings) as (served, a, b):
+            clock = 1000.0
+            served.parts.pool.members.clock = lambda: clock
+            a.does = 503
+            for _ in range(2):
+                assert text_of((await ask_first(served, a)).final) == "B"
+            a.does = does
+            for trial in (3, 4):
+                clock += 30
+                assert text_of((await ask_first(served, a)).final) == "B"
+                assert len(a.asked) == trial
+                assert served.metric("backend_breaker_state", backend=a.place, state="open") == 1
+            assert served.metric("backend_retries_total", backend=a.place, reason="status_503") == 4
+            a.does = "answer"
+            clock += 60
+            assert text_of((await ask_first(served, a)).final) == "A"
+            assert len(b.asked) == 4
 
     run(test())
 

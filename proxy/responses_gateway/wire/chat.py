@@ -193,7 +193,7 @@ class Chunk(msgspec.Struct, gc=False):
         choices = self.choices or ()
         alone = self.choices is None and self.usage is None
         if self.error is not None and ((alone and self.error != "") or says_something(self.error)):
-            return self.error
+            return (error_in(payload) if alone else None) or self.error  # because a code may stand beside it
         for choice in choices:
             if choice.error is not None and says_something(choice.error):
                 return choice.error

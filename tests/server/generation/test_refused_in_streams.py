@@ -159,3 +159,46 @@ def test_a_server_that_is_slow_after_a_refusal_in_a_stream_has_its_time(monkeypa
             assert text_of(answer.events) == "Hi"
 
     run(test())
+
+
+# ---- with status 200, and no stream ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize(
+    ("body", "status", "code", "wait"),
+    [
+        ({"error": OVERFLOW}, 400, "context_length_exceeded", None),
+        ({"error": BUSY}, 429, "rate_limit_exceeded", "9"),
+        ({"object": "error", "message": "No such key.", "code": 401}, 401, "invalid_api_key", None),
+        ({"base_resp": {"status_code": 1002, "status_msg": "try again in 7 seconds"}}, 429, "rate_limit_exceeded", "9"),
+        ({"error": "The model is being loaded", "status": 503}, 503, "server_error", "9"),
+        ({"error": {"message": "Slow down."}, "code": 429}, 429, "rate_limit_exceeded", "9"),
+    ],
+)
+def test_an_error_in_the_place_of_an_answer_has_its_status_at_once(
+    body: Json, status: int, code: str, wait: str | None, streamed: bool
+) -> None:
+    refusal = {"status": 200, "json": body, "headers": {"Retry-After": "9"} if wait else {}}
+
+    async def test() -> None:
+        async with served_by([{"if": {"has": "messages"}, "answer": refusal}]) as (served, (server,)):
+            answer = await post(served, stream=streamed)
+            assert_error(answer, status, code)
+            assert answer.headers.get("retry-after") == wait
+            assert len(server.requests) == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_field_that_is_refused_with_status_200_is_given_up(streamed: bool) -> None:
+    async def test() -> None:
+        refusal = {"status": 200, "json": {"error": UNKNOWN}}
+        async with served_by([refusing("chat_template_kwargs", refusal)]) as (served, (server,)):
+            for _ in range(2):
+                outcome = await say(served, "messages", streamed=streamed)
+                assert outcome.known["status"] == "completed"
+            assert ["chat_template_kwargs" in request for request in server.requests] == [True, False, False]
+
+    run(test())

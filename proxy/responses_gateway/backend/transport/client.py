@@ -136,16 +136,15 @@ class Backend:
         await self._session.close()
 
     async def open_chat(
-        self, body: bytes, headers: Mapping[str, str], model: str = "", added: AddedFields = ALWAYS_ADDED
+        self, body: bytes, headers: Mapping[str, str], model: str = "", added: AddedFields = ALWAYS_ADDED, doubted: bool = False
     ) -> ChatStream:
         """Send a chat request and return the answer when its head is there. If the server refuses a field that the gateway has
         `added`, the request is repeated without it, or with its other name, and so are later ones for the same `model` (see
-        `optional_fields.py`). Raises `Unreachable` (502, 504)."""
+        `optional_fields.py`). `doubted`: the server has failed, so that a stream has to begin with something else than an
+        error to be an answer. Raises `Unreachable` (502, 504)."""
         changes = self.learned.get(model) if self.learned else None
-        if changes is None:
-            chat = await self._send_chat(body, headers)
-        else:
-            chat = await self._send_changed(changed(body, changes, added), headers)
+        sent = ChangedBody(body) if changes is None else changed(body, changes, added)
+        chat = await self._send_chat(sent, headers, doubted)
         if chat.status == 200 or chat.status not in refusals_of(added):
             return chat
         return await self._without_refused(chat, body, headers, model, added)
@@ -174,7 +173,7 @@ class Backend:
                     break
                 changes = following
                 chat.close()
-                chat = await self._send_changed(changed(body, changes, added), headers)
+                chat = await self._send_chat(changed(body, changes, added), headers, True)
                 if chat.status not in refusals_of(added):
                     break
         except BaseException:
@@ -186,23 +185,19 @@ class Backend:
                 self._on_refused_field(model, path, changes[path])
         return chat
 
-    async def _send_changed(self, body: ChangedBody, headers: Mapping[str, str]) -> ChatStream:
-        chat = await self._send_chat(body.data, headers)
-        chat.left_out = body.left_out
-        return chat
-
-    async def _send_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
+    async def _send_chat(self, body: ChangedBody, headers: Mapping[str, str], doubted: bool) -> ChatStream:
         sent = dict(headers)
         self._add_own(sent)
-        large = len(body) > _LARGE
+        large = len(body.data) > _LARGE
         try:
-            answer = await self.chats.post(body, sent)
+            answer = await self.chats.post(body.data, sent)
         except NoHead:
             raise self._silent(large=large) from None
         except _UNANSWERED as error:
             raise _unreachable(error, large=large) from None
         chat = ChatStream(answer, self._lingering, large, self.takes_client_key)
-        if self.refuses_in_streams:
+        chat.left_out = body.left_out
+        if chat.status == 200 and (doubted or self.refuses_in_streams or not chat.is_event_stream):
             await chat.look()
         return chat
 
@@ -318,9 +313,7 @@ class ChatStream:
     @property
     def retry_after(self) -> float | None:
         """The seconds of the backend's `Retry-After`, if it sent one."""
-        if isinstance(self._response, PushedAnswer):
-            return None
-        return seconds_to_wait(self._response.headers.get("Retry-After", ""), time.time())
+        return seconds_to_wait(self.header("retry-after"), time.time())
 
     def header(self, name: str) -> str:
         """Return the value of a header, whose name is given in lower case; empty if there is none."""
@@ -335,9 +328,7 @@ class ChatStream:
         return self._response.content
 
     async def look(self) -> None:
-        """Wait a moment for what an event stream begins with: an error becomes the refusal that it is, with its status."""
-        if self._push is None:
-            return
+        """Wait a moment for what an answer begins with: an error becomes the refusal that it is, with its status."""
         came = asyncio.Event()
 
         def take(data: bytes) -> None:
@@ -345,20 +336,28 @@ class ChatStream:
             came.set()
 
         self._sink = take
-        self._finished = self._push.attach(self._pass_on)
-        self._finished.add_done_callback(lambda _: came.set())
+        if self._push is not None:
+            self._finished = self._push.attach(self._pass_on)
+            self._finished.add_done_callback(lambda _: came.set())
         failure = None
         decoder = SSEDecoder()
         read = 0  # pieces
+        shown = ended = False
         try:
             async with asyncio.timeout(SOON):
-                shown = False
-                while not shown and (await came.wait()):
-                    came.clear()
-                    shown, failure = first_failure(decoder.feed(b"".join(self._early[read:])))
-                    read = len(self._early)
-                    shown = shown or self._finished.done()
-        except (TimeoutError, SSETooLong):
+                while not (shown or ended):
+                    if self._finished is None:
+                        take(await self._content.readany())
+                        ended = self._content.at_eof() or self._content.total_bytes > _ERROR_BODY_LIMIT
+                    else:
+                        await came.wait()
+                        came.clear()
+                        ended = self._finished.done()
+                    new = self._early[read:]
+                    read += len(new)
+                    whole = [b"".join(self._early)] if ended else []
+                    shown, failure = first_failure(decoder.feed(b"".join(new)) if self.is_event_stream else whole)
+        except (TimeoutError, SSETooLong, aiohttp.ClientError, ConnectionError):
             pass  # whoever reads the answer is told
         except BaseException:
             self.close()
@@ -373,11 +372,11 @@ class ChatStream:
     def attach(self, sink: Sink) -> None:
         """Pass the body to `sink`, piece by piece: at once what is there already, the rest during `finish`."""
         self._sink = sink
+        for piece in self._early:
+            sink(piece)
+        self._early.clear()
         if self._push is not None:
             self._finished = self._finished or self._push.attach(sink)
-            for piece in self._early:
-                sink(piece)
-            self._early.clear()
             if self._left and not self._finished.done():  # a terminal event was there already
                 self._finished.set_result(None)
             if self._paused:  # the client was slow before the answer came
@@ -409,7 +408,7 @@ class ChatStream:
     async def read(self, limit: int = _ERROR_BODY_LIMIT) -> bytes:
         """Return the body, at most `limit` bytes of it. Raises `ApiError` if it breaks off."""
         try:
-            return await read_at_most(self._content, limit)
+            return b"".join(self._early) + await read_at_most(self._content, limit)
         except (aiohttp.ClientError, ConnectionError, TimeoutError):
             raise server_error(_BROKE) from None
 
