@@ -261,9 +261,8 @@ def first_failure(payloads: Iterable[bytes]) -> tuple[bool, Any]:
         with suppress(MalformedChunk):
             chunk = decode_chunk(payload)
             failure = chunk.failure(payload)
-            choices = chunk.choices or ()
-            shows = (choice.finish_reason if choice.delta is None else brings_more(choice.delta) for choice in choices)
-            if failure is not None or any(shows):
+            parts = [(choice.delta, choice.text or choice.finish_reason) for choice in chunk.choices or ()]
+            if failure is not None or any(other if delta is None else brings_more(delta) for delta, other in parts):
                 return True, failure
     return False, None
 

@@ -87,8 +87,11 @@ class Reader:
             choice = self._choice_to_read(chunk.choices or ())
         if choice is not None:
             delta = choice.delta
-            if choice.message is not None:
-                delta = self._beside_message(choice.message, delta)
+            message = choice.message
+            if delta is None and message is None and choice.text and isinstance(choice.text, str):
+                message = chat.Delta(content=choice.text)  # what a server sends that takes this for a text completion
+            if message is not None:
+                delta = self._beside_message(message, delta)
             if delta is not None:
                 if choice.finish_reason and self._repeats_all(delta):
                     self._repair("message_repeated")
@@ -96,7 +99,9 @@ class Reader:
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
                 self._read_delta(delta, logprobs and self._spelled(logprobs), out)
                 if delta.tool_calls or delta.function_call is not None:
-                    self._read_calls(delta, out)
+                    if self._calls is None:
+                        self._calls = CallReader(self._tools, self.repairs, self._requires, generated=self._generated)
+                    self._calls.read(delta, out)
                 if chunk.lenient or self._half is not None:
                     out = self._with_joined_surrogates(out)
             if choice.finish_reason:
@@ -225,11 +230,6 @@ class Reader:
         if refusal:
             self._text_came = True
             out.append(Text(refusal) if self._refusal_as_text else Refusal(refusal))
-
-    def _read_calls(self, delta: chat.Delta, out: list[Delta]) -> None:
-        if self._calls is None:
-            self._calls = CallReader(self._tools, self.repairs, self._requires, generated=self._generated)
-        self._calls.read(delta, out)
 
     def _spelled(self, logprobs: list[TokenLogprob]) -> list[TokenLogprob]:
         tokens, dropped = spelled(logprobs)
