@@ -215,8 +215,8 @@ CALLS = """
 A piece belongs to the call with its id, otherwise with its index. Without both, a name begins a new call, and anything else
 belongs to the only unfinished call, or to the one at its position in the chunk. If arguments come at an index that no call has,
 indices are no longer used to choose among several calls. Placeholders before the arguments are dropped, names may come in
-pieces, and a repeated call counts once. A name with a prefix (`functions.`), a tag or blanks around it is the declared tool if
-exactly one fits. A call that cannot be decided ends as `incomplete` (`stream/reading/calls.py` has the whole rule).
+pieces, repeated calls and arguments count once. A name with a prefix (`functions.`), a tag or blanks around it is the declared
+tool if exactly one fits. A call that cannot be decided ends as `incomplete` (the rule: `stream/reading/calls.py`).
 
 Calls whose arguments are in tags: blanks between two parameters are skipped, and other text there ends the call as `incomplete`
 ([parsers.md](parsers.md#malformed-markup)).

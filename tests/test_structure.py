@@ -52,7 +52,7 @@ CLASSES_OF_MORE_PARTS = {
     "BackendSettings": 19,
     "Hosted": 13,
     "ModelEntry": 26,
-    "PartialCall": 18,  # what has come of one, see the rule
+    "PartialCall": 19,  # what has come of one, see the rule, and whether its pieces repeat that
     "Recording": 24,
     "StreamOptions": 32,  # how its calls and its answers are judged at their ends, and what takes tokens for a trainer, too
 }

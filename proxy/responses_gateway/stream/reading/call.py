@@ -36,6 +36,7 @@ class PartialCall:
     extra: str = ""  # the JSON of what the server wants back with it
     left: bool = False  # the answer has gone on behind it
     settled: bool = False  # a placeholder was taken as its arguments
+    cumulative: bool = False  # each piece repeats all arguments before it
 
     @property
     def stage(self) -> Stage:
@@ -68,6 +69,19 @@ class PartialCall:
     def has_other_id(self, entry: ToolCallDelta) -> bool:
         """Tell whether an entry has an id that is none of this call's."""
         return bool(entry.id and self.id) and entry.id not in (self.id, self.latest_id)
+
+    def new_part(self, arguments: str) -> str:
+        """Return what a piece brings that may repeat all arguments before it. It does so if no object can stand where it would
+        stand; where one can, the call is `doubtful`."""
+        if arguments[:1] != "{" or not 0 < self.size <= len(arguments) or not (self.cumulative or self.stage == "open"):
+            return arguments
+        known = self.arguments.text
+        repeats = arguments.startswith(known)
+        if repeats and arguments != known and known.rstrip()[-1:] not in (":", ",", "["):
+            # Nor in a text, which would end behind the bracket, before the name of a member.
+            self.cumulative |= '"' not in known or arguments[1:].lstrip()[1:2].isalnum()
+        self.doubtful |= repeats is not self.cumulative
+        return arguments[len(known) :] if repeats and self.cumulative else arguments
 
     def waits_for(self, arguments: str) -> bool:
         """Tell whether these may be the arguments of this call, which has a placeholder."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from responses_gateway.stream.items.calls import Arguments
 from responses_gateway.stream.reading.call import PartialCall
@@ -40,13 +40,6 @@ _OLD_FORM = -1  # the index of the one call that `delta.function_call` can make
 _MOST_UNFINISHED = 64
 # More white space than this is not looked through.
 _LONGEST_BLANK = 256
-
-
-class EntryPlace(NamedTuple):
-    """The place of an entry among those of its chunk that tell nothing else."""
-
-    at: int
-    among: int
 
 
 class CallReader:
@@ -174,6 +167,7 @@ class CallReader:
             self._indices.bind(entry.index, call)
             if not name and (entry.id not in self._of or entry.id in self._shared_ids):
                 self._indices.choose(call)
+        arguments = call.new_part(arguments)
         if arguments and not (name and call.stage == "whole" and call.repeated_by(arguments)):
             call.unnamed = call.unnamed or not name
             whole = call.stage == "whole"
@@ -185,17 +179,17 @@ class CallReader:
         if call.number < 0:
             self._announce(out, settled=False)
 
-    def _place(self, entries: Sequence[ToolCallDelta], at: int) -> EntryPlace:
-        """Return the place of an entry among its neighbours that tell nothing else either."""
+    def _place(self, entries: Sequence[ToolCallDelta], at: int) -> tuple[int, int]:
+        """Return the place of an entry among its neighbours that tell nothing else either, and how many these are."""
         if len(entries) > _MOST_UNFINISHED:
-            return EntryPlace(0, len(entries))
+            return 0, len(entries)
         first = at
         while first and self._is_bare(entries[first - 1]):
             first -= 1
         end = at + 1
         while end < len(entries) and self._is_bare(entries[end]):
             end += 1
-        return EntryPlace(at - first, end - first)
+        return at - first, end - first
 
     def _known(self, entry: ToolCallDelta, out: list[Delta]) -> PartialCall | None:
         """Return the call that has the id of an entry, else the one at its index."""
@@ -288,8 +282,9 @@ class CallReader:
             return other_id and not call.other_ids
         return _begins_object(arguments) and (other_id or not call.repeated_by(arguments))
 
-    def _alone(self, entry: ToolCallDelta, arguments: str, place: EntryPlace, out: list[Delta]) -> PartialCall | None:
+    def _alone(self, entry: ToolCallDelta, arguments: str, place: tuple[int, int], out: list[Delta]) -> PartialCall | None:
         """Return the call of an entry that tells nothing but its place."""
+        at, among = place
         unfinished = self._still_unfinished()
         candidates = unfinished or list(self._held) or self._calls[-1:]
         if entry.index is not None and entry.index not in self._indices.at and arguments.strip():
@@ -297,9 +292,9 @@ class CallReader:
         if len(candidates) == 1:
             return candidates[0]
         for calls in (self._calls, candidates):
-            if place.among == len(calls):
-                calls[place.at].doubtful = True
-                return calls[place.at]
+            if among == len(calls):
+                calls[at].doubtful = True
+                return calls[at]
         if arguments.strip():
             self._repair("arguments_of_no_call")
             for call in candidates:

@@ -21,9 +21,7 @@ from responses_gateway.wire.usage import counts_of, merged
 # What servers call the ways to stop, in small letters; anything else is taken as a normal stop.
 _LENGTH = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded")
 _FILTER = ("content_filter", "content_filtered", "safety", "recitation", "prohibited_content", "sensitive")
-_ERROR = (
-    "abort", "cancelled", "error", "insufficient_system_resource", "malformed_function_call", "network_error", "timeout",
-)  # fmt: skip
+_ERROR = ("abort", "cancelled", "error", "insufficient_system_resource", "malformed_function_call", "network_error", "timeout")
 _CALLS = frozenset({"tool_calls", "tool_call", "tool_use", "function_call"})  # a normal stop, too
 FINISH_REASONS: dict[str, FinishReason] = {
     **dict.fromkeys(_LENGTH, "length"),
@@ -72,7 +70,7 @@ class Reader:
         self.waiting = False  # a part of earlier chunks waits for its rest: the next chunk has to be read with it
         self.repairs: dict[str, int] = {}
         self._tools = tools or {}
-        self._requires = requires or _requires_nothing
+        self._requires = requires or (lambda _name: False)
         self._generated = generated
         self._calls: CallReader | None = None  # once a call came
         self._finished = False  # a finish_reason came
@@ -87,11 +85,8 @@ class Reader:
             choice = self._choice_to_read(chunk.choices or ())
         if choice is not None:
             delta = choice.delta
-            message = choice.message
-            if delta is None and message is None and choice.text and isinstance(choice.text, str):
-                message = chat.Delta(content=choice.text)  # what a server sends that takes this for a text completion
-            if message is not None:
-                delta = self._beside_message(message, delta)
+            if delta is None or choice.message is not None:
+                delta = self._beside_message(choice)
             if delta is not None:
                 if choice.finish_reason and self._repeats_all(delta):
                     self._repair("message_repeated")
@@ -136,16 +131,15 @@ class Reader:
 
     def finish(self) -> list[Delta]:
         """Return what still waited for its rest: half a surrogate pair, a call without arguments, arguments without a name."""
-        out: list[Delta] = []
-        self._release(out)
-        return out
+        return self._release([])
 
-    def _release(self, out: list[Delta]) -> None:
+    def _release(self, out: list[Delta]) -> list[Delta]:
         """End what waits for its rest: half a surrogate pair, and the calls."""
         if self._half is not None:
             self._replace_half(self._half, out)
         if self._calls is not None:
             self._calls.end(out, broken=not self._finished)
+        return out
 
     def _choice_to_read(self, choices: Sequence[Choice]) -> Choice | None:
         """Return the choice that the response is made of: the one that came first. Others were not asked for, so that calls in
@@ -165,29 +159,32 @@ class Reader:
                 return Choice(delta=delta)
         return None
 
-    def _beside_message(self, message: chat.Delta, delta: chat.Delta | None) -> chat.Delta | None:
-        """Return what a chunk brings that has a message: its delta, or the message where there is none (a body that is not
-        streamed, or messages in the place of deltas). Some servers end a stream with a message that repeats all of it: behind
-        deltas it brings nothing but the text and the calls that none of them had, and the end of a text, or of arguments, of
-        which they had the beginning. Where their text is `raw`, the calls may have been in it."""
-        if delta is not None and chat.brings_more(delta):
+    def _beside_message(self, choice: Choice) -> chat.Delta | None:
+        """Return what a choice brings that may have a message: its delta, or the message where there is none (a body that is
+        not streamed, or messages in the place of deltas), which is a text alone in text completions. Some servers end a stream
+        with a message that repeats all of it: behind deltas it brings nothing but the text and the calls that none of them had,
+        and the end of a text, or of arguments, of which they had the beginning. Where their text is `raw`, the calls may have
+        been in it."""
+        delta = choice.delta
+        message = choice.message
+        if delta is None and message is None and choice.text and isinstance(choice.text, str):
+            message = chat.Delta(content=choice.text)
+        if message is None or (delta is not None and chat.brings_more(delta)):
             return delta
-        text_came = self._text_came
         calls = self._calls
-        calls_came = calls is not None
-        if self._messages_come or not (self._reasoning_came or text_came or calls_came):
+        if self._messages_come or not (self._reasoning_came or self._text_came or calls is not None):
             self._messages_come = self._messages_come or chat.brings_more(message)
             return message
         self._repair("message_repeated")
         rest = chat.Delta()
-        if not text_came:
+        if not self._text_came:
             rest.content = message.content
             rest.refusal = message.refusal
-            thought = "" if calls_came else _thought_of(message)
+            thought = "" if calls is not None else _thought_of(message)
             rest.reasoning = _end_of(thought, self.said and self.said("reasoning"))
         elif isinstance(message.content, str):
             rest.content = _end_of(message.content, self.said and self.said("output_text"))
-        if calls is not None or not (text_came and self._raw):
+        if calls is not None or not (self._text_came and self._raw):
             told = message if calls is None else calls.rest_of(message)
             rest.tool_calls = told.tool_calls
             rest.function_call = told.function_call
@@ -277,10 +274,6 @@ class Reader:
 
     def _repair(self, kind: str) -> None:
         self.repairs[kind] = self.repairs.get(kind, 0) + 1
-
-
-def _requires_nothing(_name: str) -> bool:
-    return False
 
 
 def _end_of(whole: str | None, said: str | None) -> str:
