@@ -32,7 +32,7 @@ def entries(calls: list[dict[str, Any]], rollout: str) -> list[dict[str, Any]]:
     told: dict[str, list[int]] = {}
     found: list[dict[str, Any]] = []
     for call in calls:
-        if call["reason"] == "client_left":
+        if call["reason"] in ("client_left", "cancelled"):
             continue
         if call["generation_log_probs"] is None:
             raise ValueError(f"tokens are missing: {call['reason']}")

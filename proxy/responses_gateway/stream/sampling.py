@@ -12,11 +12,10 @@ import msgspec
 
 from responses_gateway.wire.chat import Choice, Chunk, TokenLogprob
 
-# Why a call has no ids: the server sends none (or not all), or its answer broke off. It has those that came before its client
-# left, if these are all up to there.
-Reason: TypeAlias = Literal[
-    "no_token_ids", "no_prompt_token_ids", "incomplete_token_ids", "no_log_probs", "broke_off", "client_left"
-]
+# Why the gateway left a backend: the client went, or cancelled the response, or that was to end. The ids until then are there.
+Left: TypeAlias = Literal["client_left", "cancelled", "stopped"]
+# Why a call has no ids: the server sends none (or not all), or its answer broke off.
+Reason: TypeAlias = Literal["no_token_ids", "no_prompt_token_ids", "incomplete_token_ids", "no_log_probs", "broke_off", Left]
 # Those for which a call may have no tokens at all.
 WITHOUT_TOKENS = frozenset[str](get_args(Reason)) - {"no_log_probs"}
 # Names the backend that is being asked.
@@ -146,21 +145,21 @@ class SampledCall:
             except OverflowError:
                 self._whole = False
 
-    def tokens(self, *, left: bool = False) -> SampledTokens:
-        """Return what came, behind the end of the answer; `left`: or before that, because its client is gone."""
+    def tokens(self, left: Left | None = None) -> SampledTokens:
+        """Return what came, behind the end of the answer, or before that, if it was `left`."""
         finish_reason = self._finish_reason
-        left = left and finish_reason is None
+        left = left if finish_reason is None else None
         prompt = _numbers(self._prompt)
         reason: Reason | None = None
         if self._silent:
             reason = "no_token_ids"
-        elif finish_reason in (None, "abort", "error") and not left:
+        elif finish_reason in (None, "abort", "error") and left is None:
             reason = "broke_off"
         elif not self._whole:
             reason = "incomplete_token_ids"
         elif prompt is None:
             reason = "no_prompt_token_ids"
-        told: Reason | None = "client_left" if left else reason
+        told: Reason | None = left or reason
         if reason is not None:
             return SampledTokens(None, None, None, finish_reason, self._weight_version, told)
         log_probs: array[float] | None = self._log_probs

@@ -13,6 +13,8 @@ import pytest
 
 from tests.hosted.websites import searched_web
 from tests.server.fleet_of_simulators import fleet
+from tests.server.resources.test_socket_steering import end_of
+from tests.server.resources.test_websocket_resource import Socket, connect
 from tests.server.running_gateway import Served, ask, post, run, simulated
 from tests.waiting import PATIENCE, until
 
@@ -54,10 +56,12 @@ async def calls_of(served: Served, number: int, name: str = "ep1") -> list[Json]
         await asyncio.sleep(0.02)
 
 
-def is_begun(call: Json, whole: Json) -> bool:
+def is_begun(call: Json, whole: Json, reason: str = "client_left") -> bool:
     """Tell whether a call has the tokens of another one up to some place, and says so."""
     ids = call["generation_token_ids"]
-    assert (call.get("finish_reason"), call["reason"], call["item_spans"]) == (None, "client_left", None)
+    assert (call.get("finish_reason"), call["reason"]) == (None, reason)
+    spans = None if reason == "client_left" else [(0, len(ids))]  # of the item that was open
+    assert (call["item_spans"] and [(span["from"], span["to"]) for span in call["item_spans"]]) == spans
     assert call["generation_log_probs"] == whole["generation_log_probs"][: len(ids)]
     assert call["prompt_token_ids"] == whole["prompt_token_ids"]
     return ids == whole["generation_token_ids"][: len(ids)] and 0 < len(ids) < len(whole["generation_token_ids"])
@@ -182,5 +186,93 @@ def test_a_call_of_which_nothing_came_is_kept_as_that(fault: str) -> None:
             first, begun, last = await calls_of(served, 3)
             assert (begun["reason"], begun["generation_token_ids"]) == ("client_left", None)
             assert (last["reason"], last["parent"]) == (None, first["id"])
+
+    run(test())
+
+
+async def deltas(socket: Socket, number: int) -> str:
+    """Read so many pieces of an answer; return the id of its response."""
+    response_id = ""
+    while number:
+        event = await socket.next()
+        response_id = event.get("response", {}).get("id", response_id)
+        number -= event["type"].endswith(".delta")
+    return response_id
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
+def test_a_response_that_is_cancelled_has_the_tokens_up_to_there(dialect: str) -> None:
+    """In the background, over a WebSocket, and by its id over another connection; its client asks again."""
+
+    async def test() -> None:
+        async with fleet(dialect, size=1, store="memory") as served, connect(served, **ROLLOUT) as socket:
+            body = turn("/v1/responses", LONG)
+            started = await post(served, **{**body, "stream": False, "background": True}, headers=ROLLOUT)
+            path = f"/v1/responses/{started.json['id']}"
+            await asyncio.sleep(0.4)
+            cancelled = await ask(served, "POST", f"{path}/cancel", headers=ROLLOUT)
+            assert cancelled.json["status"] == "cancelled"
+            await socket.send(**body)
+            response_id = await deltas(socket, 20)
+            await socket.raw.send_json({"type": "response.cancel", "response_id": response_id})
+            await end_of(socket)
+            await calls_of(served, 2)
+            answer = await post(served, **{**body, "stream": False}, headers=ROLLOUT)
+            body["input"] += [*answer.json["output"], {"role": "user", "content": "go on"}]
+            await post(served, **{**body, "stream": False}, headers=ROLLOUT)
+            *begun, whole, last = await calls_of(served, 4)
+            assert [is_begun(call, whole, "cancelled") for call in begun] == [True, True]
+            assert [call["parent"] for call in (*begun, whole, last)] == [None, None, None, whole["id"]]
+            shown = (await ask(served, "GET", f"{path}/trajectory")).json["calls"]
+            assert shown == begun[:1]
+
+    run(test())
+
+
+def test_a_response_that_is_cancelled_before_its_first_token_is_kept_as_that() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            body = {**turn("/v1/responses", "fault: slow-headers=5"), "stream": False, "background": True}
+            started = await post(served, **body, headers=ROLLOUT)
+            await asyncio.sleep(0.2)
+            await ask(served, "POST", f"/v1/responses/{started.json['id']}/cancel", headers=ROLLOUT)
+            [call] = await calls_of(served, 1)
+            assert (call["reason"], call["generation_token_ids"]) == ("cancelled", None)
+
+    run(test())
+
+
+def test_a_client_that_leaves_a_response_which_may_be_steered_has_left_and_not_cancelled() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            async with connect(served, **ROLLOUT) as socket:
+                await socket.send(**turn("/v1/responses", LONG), store=True)
+                await deltas(socket, 20)
+            await calls_of(served, 1)
+            await post(served, **{**turn("/v1/responses", LONG), "stream": False}, headers=ROLLOUT)
+            begun, whole = await calls_of(served, 2)
+            assert is_begun(begun, whole)
+
+    run(test())
+
+
+def test_a_response_that_is_steered_has_its_tokens_and_its_successor_continues_it() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served, connect(served, **ROLLOUT) as socket:
+            asked = "scenario: reasoning tokens: 400 tps: 800"
+            await socket.send(asked)
+            response_id = await deltas(socket, 5)
+            await socket.raw.send_json({"type": "response.steer", "previous_response_id": response_id, "input": "shorter"})
+            stopped = await end_of(socket)
+            assert stopped["incomplete_details"] == {"reason": "steered"}
+            assert (await end_of(socket))["status"] == "completed"
+            whole = await post(served, model="simulator", input=asked, stream=False, headers=ROLLOUT)
+            assert whole.status == 200
+            begun, successor, full = await calls_of(served, 3)
+            assert successor["parent"] == begun["id"]
+            ids = begun["generation_token_ids"]
+            assert (begun["reason"], begun.get("finish_reason")) == ("stopped", None)
+            assert 0 < len(ids) < len(full["generation_token_ids"])
+            assert ids == full["generation_token_ids"][: len(ids)]
 
     run(test())

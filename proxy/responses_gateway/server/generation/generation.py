@@ -449,7 +449,7 @@ class Generation:
             self.client.write(events, self._clock())
 
     def _leave_backend(self) -> None:
-        if self.translator.status == "failed" or _was_stopped(self.translator):
+        if self.translator.status == "failed" or was_stopped(self.translator):
             self._upstream.disconnect()
         else:
             needs = self.translator.needs
@@ -460,7 +460,7 @@ class Generation:
     def stop_after_item(self, reason: str) -> None:
         """Have the response end after the item that is open: see `Translator.stop_after_item`."""
         self.emit(self.translator.stop_after_item(reason))
-        if _was_stopped(self.translator):
+        if was_stopped(self.translator):
             self._failure = server_error("The response was stopped.")  # nothing else is asked for it
             self._end_wait()
 
@@ -540,7 +540,7 @@ class Generation:
         self._upstream.resume()
 
 
-def _was_stopped(translator: Translator) -> bool:
+def was_stopped(translator: Translator) -> bool:
     """Tell whether `stop_after_item` has ended the response, so that its backend may still be generating."""
     return translator.stop_reason is not None and translator.incomplete_reason == translator.stop_reason
 

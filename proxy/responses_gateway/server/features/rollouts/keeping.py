@@ -14,13 +14,14 @@ from responses_gateway.request.rollouts.links import Link, answer_of_message, li
 from responses_gateway.request.turns import answer_message
 from responses_gateway.server.features.rollouts.spans import ItemSpan, item_spans
 from responses_gateway.server.features.rollouts.token_chain import NO_IDS, IdsOutcome, TokenChain, TreeName
+from responses_gateway.server.generation.generation import was_stopped
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.token_trees import CallRecord, CallTokens, Parentage, TokenTreeTable
-from responses_gateway.stream.sampling import CallRecorder, SampledTokens
+from responses_gateway.stream.sampling import CallRecorder, Left, SampledTokens
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.added_fields import AddedField
@@ -73,12 +74,14 @@ class ResponseKeeper:
     live: LiveSettings
     chain: TokenChain | None  # of prompts that are to be ids
     _prompts: list[AskedPrompt] = field(default_factory=list)  # by turn
+    _facts: RequestFacts | None = None
     _parentage: Parentage | None = None  # of the first turn
     _asked: int = 0  # turns, those that another gateway has asked as well
     _own: set[str] = field(default_factory=set)  # fields that have the ids of the prompt of a turn
 
     def begin(self, facts: RequestFacts) -> None:
         """Take the facts of the request, which tell the backend that answers."""
+        self._facts = facts
         self.recorder.backend = lambda: facts.backend
 
     async def asking(self, call: ChatCall) -> ChatCall:
@@ -100,8 +103,8 @@ class ResponseKeeper:
             outcome = await self.chain.prompt(msgspec.structs.replace(call, body=body), links, self._parentage, self.recorder)
         self._prompts.append(AskedPrompt(body, links.prompt, outcome))
         if outcome.ids is not None:
-            field_name, value = _as_field(self.owner, outcome.ids)
-            wanted[field_name] = value
+            field_name = "input_ids" if self.owner == "sglang" else "kv_transfer_params"
+            wanted[field_name] = outcome.ids if self.owner == "sglang" else {"prompt_token_ids": outcome.ids}
             added[field_name] = AddedField()
             self._own.add(field_name)
         return msgspec.structs.replace(call.with_body({**body, **wanted}), added={**call.added, **added})
@@ -130,31 +133,35 @@ class ResponseKeeper:
         asker = self.prepared.caller.asker
         # As it is now, because the server may meanwhile have refused a form of messages that later requests will not have.
         policy = self.live.current.parsers.policy(self.prepared.context.request.model)
+        left = self._left(translator)
         records: list[CallRecord] = []
         for number, sampled in enumerate(self.recorder.calls):
-            tokens = sampled.tokens(left=not translator.ended)
-            partial = tokens.reason == "client_left"  # nothing continues it: it is not in the history of its client
+            tokens = sampled.tokens(left)
+            partial = tokens.reason in ("client_left", "cancelled")  # nothing continues it: its client does not go on from it
             items = [msgspec.json.decode(item) for item in done[firsts[number] : firsts[number + 1]]]
             prompt = self._prompts[number] if number < len(self._prompts) else None
             link = None if prompt is None or partial else _link_of(prompt, items, translator.options.tools, policy)
-            records.append(
-                CallRecord(
-                    response_id if sampled is self.recorder.calls[-1] else f"{response_id}.{number + 1}",
-                    response_id,
-                    asker.kind,
-                    None if partial else asker.thread,
-                    msgspec.json.encode(self._details(translator, number, tokens, items)),
-                    CallTokens(tokens.prompt, tokens.ids, tokens.log_probs),
-                    link,
-                )
-            )
+            call_id = response_id if sampled is self.recorder.calls[-1] else f"{response_id}.{number + 1}"
+            thread = None if partial else asker.thread
+            details = msgspec.json.encode(self._details(translator, number, tokens, items))
+            kept = CallTokens(tokens.prompt, tokens.ids, tokens.log_probs)
+            records.append(CallRecord(call_id, response_id, asker.kind, thread, details, kept, link))
         return records
+
+    def _left(self, translator: Translator) -> Left | None:
+        """Return why the last call may have been left before its end."""
+        if not translator.ended or (self._facts is not None and self._facts.client_left):
+            return "client_left"
+        if translator.error is not None and translator.error.status == 499:
+            return "cancelled"
+        return "stopped" if was_stopped(translator) else None
 
     def _details(
         self, translator: Translator, number: int, tokens: SampledTokens, items: Sequence[Mapping[str, Any]]
     ) -> CallDetails:
         sampled = self.recorder.calls[number]
         asker = self.prepared.caller.asker
+        who = (asker.session, asker.thread, asker.parent, asker.agent)
         outcome = self._prompts[number].outcome if number < len(self._prompts) else NO_IDS
         misfit = outcome.misfit_in(tokens.prompt)
         hidden = translator.lifecycle.writer is not translator.writer  # the client has other items
@@ -164,10 +171,7 @@ class ResponseKeeper:
             tokens.finish_reason,
             tokens.weight_version,
             sampled.backend,
-            asker.session,
-            asker.thread,
-            asker.parent,
-            asker.agent,
+            *who,
             # Why there are no tokens comes first, and before absent log probabilities what became of the prompt.
             tokens.reason if tokens.ids is None else misfit or tokens.reason,
             outcome.ids is not None and tokens.prompt is not None and misfit is None,
@@ -183,8 +187,3 @@ def _link_of(prompt: AskedPrompt, items: Sequence[dict[str, Any]], tools: ToolTa
     answer = answer_message(items, tools, policy, calls)
     digest = prompt.digest if messages == body["messages"] else links_of({**body, "messages": messages}).prompt
     return Link(digest, answer_of_message(answer))
-
-
-def _as_field(owner: str, ids: list[int]) -> tuple[str, Any]:
-    """Return the field in which a server takes the ids of a prompt."""
-    return ("input_ids", ids) if owner == "sglang" else ("kv_transfer_params", {"prompt_token_ids": ids})
