@@ -142,6 +142,38 @@ def test_a_call_that_another_one_continues_stays_though_a_second_gateway_keeps_i
     asyncio.run(test())
 
 
+def test_a_page_has_no_call_again_that_a_second_gateway_keeps(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer reads while that happens; a call of the same thread has ended since, and does not become the parent."""
+    monkeypatch.setattr(token_trees, "is_active", lambda _sql, response: response == "a")
+    thread = Parentage(None, [], "t1")
+
+    async def test() -> None:
+        async with opening() as (_, database, clock):
+            table = TokenTreeTable(database, 100.0, clock)
+            await table.begin("t", "r")
+            await table.add("t", "r", [call("z", [1], [2], thread="t1")], thread)
+            await table.add("t", "r", [call("a.1", [1], [2]), call("a", [1, 2, 3], [4])], thread)
+            await table.add("t", "r", [call("b", [8], [9], thread="t1")], thread)
+            tree = await table.tree("t", "r")
+            assert tree is not None
+            first = await table.page(tree, None, 3)
+            await table.add("t", "r", [call("a.1", [1], [2]), call("a", [1, 2, 3], [5])], thread)
+            second = await table.page(tree, "a", 3)
+            again = await table.page(tree, None, 9)
+            chain = await table.chain(tree, "a", None, 9)
+            await table.add("t", "r", [call("a.1", [1], [2]), call("a.2", [1, 3], [4]), call("a", [1, 3, 4], [5])], thread)
+            longer = await table.chain(tree, "a", None, 9)
+        pages = [first, second, again, chain, longer]
+        assert [[one.id for one in page.calls] for page in pages if page is not None] == [
+            ["z", "a.1", "a"], ["b"], ["z", "a.1", "a", "b"], ["z", "a.1", "a"], ["z", "a.1", "a.2", "a"],
+        ]  # fmt: skip
+        assert again is not None
+        told = [(one.parent, one.tokens.sampled) for one in again.calls[1:3]]
+        assert told == [("z", array("q", [2])), ("a.1", array("q", [5]))]
+
+    asyncio.run(test())
+
+
 def test_any_tree_is_rebuilt_as_it_was(opening: Opening) -> None:
     """Whatever a prompt has of its parent's tokens, and whichever calls have none."""
     chance = random.Random(7)

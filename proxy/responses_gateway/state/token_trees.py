@@ -143,25 +143,28 @@ class TokenTreeTable:
     def add(self, sql: Sql, tenant: str, name: str, calls: Sequence[CallRecord], parentage: Parentage) -> None:
         """Add the calls of one response, each the parent of the next one: without their tokens to a tree that has no room.
         Nothing is added to a tree that is gone. Of two gateways that run a response, the one that ends it counts, unless
-        what the first one has kept is continued already, by a client that saw it in the stream."""
+        what the first one has kept is continued already, by a client that saw it. As many calls keep their places in pages."""
         tree = _tree(sql, tenant, name)
         if tree is None or not calls:
             return
         response = calls[0].response
-        if _last_key(sql, tree.key, "response = ?", response):
+        statement = "SELECT key, parent FROM model_calls WHERE tree = ? AND response = ? ORDER BY key"
+        before = sql.execute(statement, (tree.key, response)).fetchall()
+        if before:
             continued = "parent IN (SELECT key FROM model_calls WHERE response = ?) AND response <> ?"
             if not is_active(sql, response) or _last_key(sql, tree.key, continued, response, response):
                 return
-            again = sql.execute("DELETE FROM model_calls WHERE tree = ? AND response = ?", (tree.key, response)).rowcount
-            sql.execute("UPDATE token_trees SET calls = calls - ? WHERE key = ?", (again, tree.key))
+            sql.execute("DELETE FROM model_calls WHERE tree = ? AND response = ?", (tree.key, response))
+            sql.execute("UPDATE token_trees SET calls = calls - ? WHERE key = ?", (len(before), tree.key))
         if self.most_bytes is not None and tree.bytes > self.most_bytes // _TREE_SHARE:
             calls = [call._replace(tokens=CallTokens(None, None, None)) for call in calls]
-        parent = _parent_of(sql, tree.key, parentage)
+        parent = before[0][1] if before else _parent_of(sql, tree.key, parentage)
+        keys = [row[0] for row in before] if len(before) == len(calls) else sql.new_keys("model_calls", len(calls))
         rebuilt = _Rebuilt(sql)
         added = 0
-        for call in calls:
-            parent, written = _insert(sql, tree.key, call, parent, rebuilt)
-            added += written
+        for key, call in zip(keys, calls, strict=True):
+            added += _insert(sql, tree.key, key, call, parent, rebuilt)
+            parent = key
         sql.execute("UPDATE token_trees SET calls = calls + ?, bytes = bytes + ? WHERE key = ?", (len(calls), added, tree.key))
         self._unchecked += added + _TREE_BYTES
         if self.most_bytes is not None and self._unchecked > self.most_bytes // _STEP:
@@ -351,9 +354,8 @@ class _Rebuilt:
         self._whole[key] = array("q") if prompt is None or sampled is None else prompt + _ids(sampled)
 
 
-def _insert(sql: Sql, tree: int, call: CallRecord, parent: int, rebuilt: _Rebuilt) -> tuple[int, int]:
-    """Write a call. Return its key, and how many bytes it takes."""
-    [key] = sql.new_keys("model_calls", 1)
+def _insert(sql: Sql, tree: int, key: int, call: CallRecord, parent: int, rebuilt: _Rebuilt) -> int:
+    """Write a call. Return how many bytes it takes."""
     shared = 0
     if call.tokens.prompt is not None and parent:
         shared = common_prefix(rebuilt.whole(parent), call.tokens.prompt)
@@ -376,7 +378,7 @@ def _insert(sql: Sql, tree: int, call: CallRecord, parent: int, rebuilt: _Rebuil
     }
     add_row(sql, "model_calls", row)
     rebuilt.keep(key, call.tokens.prompt, sampled)
-    return key, _CALL_BYTES + sum(len(value) for value in row.values() if isinstance(value, bytes))
+    return _CALL_BYTES + sum(len(value) for value in row.values() if isinstance(value, bytes))
 
 
 def common_prefix(one: array[int], other: array[int]) -> int:
