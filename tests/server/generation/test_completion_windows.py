@@ -194,6 +194,32 @@ def test_a_key_that_cannot_be_opened_any_more_ends_the_wait(tmp_path: Path) -> N
     run(test())
 
 
+def test_a_gateway_that_stops_while_it_leases_a_response_leaves_it_to_others(tmp_path: Path) -> None:
+    store = str(tmp_path / "x.sqlite3")
+
+    async def test() -> None:
+        async with serving(create_app()) as url:
+            async with gateway(url, store=store, **BUSY) as stopped:
+                table = stopped.parts.store.waiting
+                leased, told = asyncio.Event(), asyncio.Event()
+                lease = table.lease
+
+                async def slowly(name: str, seconds: float) -> bytes | None:
+                    data = await lease(name, seconds)
+                    leased.set()
+                    await told.wait()
+                    return data
+
+                table.lease = slowly  # type: ignore[method-assign]
+                name = await queue(stopped)
+                await leased.wait()
+                asyncio.get_running_loop().call_later(0.1, told.set)
+            async with gateway(url, store=store, **BUSY) as other:
+                assert (await asyncio.wait_for(ended(other, name), 30))["status"] == "completed"
+
+    run(test())
+
+
 def test_several_gateways_and_one_that_is_killed_begin_each_response_once(tmp_path: Path) -> None:
     """The first is killed while it prepares what it has leased, and another one stopped while all wait."""
     first = (

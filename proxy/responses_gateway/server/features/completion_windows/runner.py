@@ -185,12 +185,21 @@ class CompletionWindows:
         for waiting in schedule.choose(await self.table.candidates(model, places.any), places):
             if waiting.response_id in self._beginning:
                 continue
-            data = await self.table.lease(waiting.response_id, _LEASE)
+            data = await self._leased(waiting.response_id)
             if data is not None:
                 schedule.begun(waiting.tenant)
                 task = asyncio.create_task(self._begin(schedule, waiting, data, reason))
                 self._beginning[waiting.response_id] = task
                 task.add_done_callback(partial(self._settled, waiting.response_id))
+
+    async def _leased(self, name: str) -> bytes | None:
+        leasing = asyncio.ensure_future(self.table.lease(name, _LEASE))
+        try:
+            return await asyncio.shield(leasing)
+        except asyncio.CancelledError:  # this process stops: another one is not to wait until the lease ends
+            if await leasing is not None:
+                await self._try_later(name, 0.0)
+            raise
 
     async def _begin(self, schedule: ModelSchedule, waiting: Waiting, data: bytes, reason: Reason) -> None:
         running: asyncio.Task[None] | None = None
