@@ -70,6 +70,7 @@ def test_a_call_in_disorder_has_the_arguments_of_the_model_or_is_none(name: str)
         assert [spoken(json.loads(call["arguments"])) for call in calls] in ([], [ARGUMENTS]), (text, outcome)
 
 
+@pytest.mark.untraced  # the test above runs the same lines
 @pytest.mark.parametrize("name", TAGGED)
 def test_disorder_is_read_alike_however_it_is_cut(name: str) -> None:
     for text in disorders(name):
@@ -86,6 +87,7 @@ def test_a_tag_written_wrongly_is_no_part_of_a_value(name: str) -> None:
         assert not any("<" in arguments for arguments in completed), (text, outcome)
 
 
+@pytest.mark.untraced  # the test above runs the same lines
 @pytest.mark.parametrize("name", TAGGED)
 def test_a_tag_written_wrongly_is_read_alike_however_it_is_cut(name: str) -> None:
     for text in one_in(3, slips(name)):
@@ -139,6 +141,7 @@ def test_a_misspelt_tag_gives_no_call_with_other_arguments(name: str) -> None:
         assert [spoken(json.loads(call["arguments"])) for call in calls] in ([], [FILE]), (text, outcome)
 
 
+@pytest.mark.untraced  # the test above runs the same lines
 @pytest.mark.parametrize("name", sorted(set(TAGGED) - {"minimax_m3"}))
 def test_a_misspelt_tag_is_read_alike_however_it_is_cut(name: str) -> None:
     for text in one_in(3, misspellings(name)):

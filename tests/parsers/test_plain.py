@@ -25,6 +25,7 @@ def read_all(subject: MarkupParser, pieces: list[Piece], short: bool) -> tuple[l
     return deltas + subject.finish("stop"), shortened
 
 
+@pytest.mark.untraced  # the tests of vectors run the same lines
 @pytest.mark.parametrize("auto", [False, True])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_nothing_changes(name: str, auto: bool) -> None:

@@ -64,8 +64,8 @@ def test_no_text_is_lost_when_the_output_is_cut(name: str, subtests: pytest.Subt
 
 
 def step_of(markup: str) -> int:
-    """Return how far cuts are apart: a short text is cut everywhere, a long one at a hundred places, or at eight."""
-    return max(1, len(markup) // (100 if THOROUGH else 8))
+    """Return how far cuts are apart: a short text is cut everywhere, a long one at forty places, or at eight."""
+    return max(1, len(markup) // (40 if THOROUGH else 8))
 
 
 def letters_due(prose: str, markup: str) -> list[int]:

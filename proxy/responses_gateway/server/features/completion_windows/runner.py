@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Literal
 
 from responses_gateway.backend.idle import load_of
@@ -91,6 +92,8 @@ class CompletionWindows:
     async def close(self) -> None:
         """Stop; what waits is begun by another process, or the next one."""
         await end_tasks(self._task, *self._beginning.values())
+        for name in self._beginning:  # leased, and not begun with
+            await self._try_later(name, 0.0)
 
     # ---- accepting ---------------------------------------------------------------------------------------------------
 
@@ -165,8 +168,8 @@ class CompletionWindows:
         self._show(due, now)
         if due and self._responses.in_flight.state is State.SERVING:
             await self._responses.pool.watch.identified()
-            for model, of_model in groupby(sorted(due, key=_model), key=_model):
-                await self._look_at(model, sorted(of_model, key=_deadline), now)
+            for model, of_model in groupby(sorted(due, key=attrgetter("model")), key=attrgetter("model")):
+                await self._look_at(model, sorted(of_model, key=attrgetter("deadline")), now)
         self._schedules = {
             model: schedule
             for model, schedule in self._schedules.items()
@@ -188,9 +191,7 @@ class CompletionWindows:
             data = await self._leased(waiting.response_id)
             if data is not None:
                 schedule.begun(waiting.tenant)
-                task = asyncio.create_task(self._begin(schedule, waiting, data, reason))
-                self._beginning[waiting.response_id] = task
-                task.add_done_callback(partial(self._settled, waiting.response_id))
+                self._beginning[waiting.response_id] = asyncio.create_task(self._begin(schedule, waiting, data, reason))
 
     async def _leased(self, name: str) -> bytes | None:
         leasing = asyncio.ensure_future(self.table.lease(name, _LEASE))
@@ -222,6 +223,7 @@ class CompletionWindows:
             self._metrics.report(defect, response_id=name)
             await self._fail(name, "The gateway failed. This is a defect: please report it.")
         finally:
+            del self._beginning[name]
             if running is None:
                 schedule.ended(waiting.tenant, None)
         if running is not None:
@@ -230,9 +232,6 @@ class CompletionWindows:
             fields = logs.fields(response_id=name, window=waiting.window, reason=reason, seconds=waited)
             logs.logger().info("response has waited", extra=fields)
             running.add_done_callback(partial(self._ended, schedule, waiting, time.time()))
-
-    def _settled(self, response_id: str, _task: asyncio.Task[None]) -> None:
-        self._beginning.pop(response_id, None)
 
     async def _started(self, kept: KeptResponse) -> asyncio.Task[None] | None:
         """Begin a response. Return what runs it to its end; None if it waits no more. Raise `ApiError`, `StoreUnavailable`."""
@@ -265,8 +264,7 @@ class CompletionWindows:
         schedule.ended(waiting.tenant, now - began)
         if now > waiting.deadline:
             self._metrics.count(MISSED, waiting.window)
-            late = round(now - waiting.deadline)
-            fields = logs.fields(response_id=waiting.response_id, window=waiting.window, seconds=late)
+            fields = logs.fields(response_id=waiting.response_id, window=waiting.window, seconds=round(now - waiting.deadline))
             logs.logger().warning("window missed", extra=fields)
 
     async def _try_later(self, name: str, seconds: float = _RETRY) -> None:
@@ -291,14 +289,6 @@ async def _unpacked(data: bytes) -> bytes:
         return await asyncio.to_thread(zlib.decompress, data)
     except zlib.error as error:
         raise UnreadableResponse(str(error)) from None
-
-
-def _model(due: Due) -> str:
-    return due.model
-
-
-def _deadline(due: Due) -> float:
-    return due.deadline
 
 
 def _most(settings: Settings) -> Held:
