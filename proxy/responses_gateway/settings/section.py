@@ -60,7 +60,8 @@ class SettingsError(Exception):
 class Details(BaseModel):
     """What a setting that is a mapping says of one thing."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    # Deferred because most of these are never validated alone, but with `Settings`, which has their fields.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
 class Section(Details):
