@@ -73,7 +73,7 @@ test-newest: $(VENV)/.stamp ## tests of the gateway on the newest Python found, 
 		echo "==> tests: gateway, on $$($(NEWEST)/bin/python --version)"; \
 		$(NEWEST)/bin/python $(COMPILE_ALL); \
 		THOROUGH= REDIS_SERVER=$$(command -v redis-server || command -v valkey-server) \
-			$(NEWEST)/bin/python $(PYTEST) -m gateway --data-sets 3 $(ARGS); \
+			$(NEWEST)/bin/python $(PYTEST) -m gateway --data-sets 1 $(ARGS); \
 	fi
 
 test-all: export THOROUGH := 1

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import gc
-import itertools
 import math
 import os
 import signal
@@ -12,7 +10,6 @@ import sys
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +22,6 @@ from tests.stages import STAGES, TESTS, stage_of
 from tests.thoroughness import THOROUGH, examples
 
 TRACED = pytest.StashKey[bool]()
-# Of a property test, because the others run the same lines with other data, and tracing takes three quarters of the time.
-_TRACED_EXAMPLES = 25
 
 # Characters shown of a failure that was repeated: what a test says at its end.
 _MOST_SHOWN = 4000
@@ -152,33 +147,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     tracing.resume()
     try:
-        with _pausing(item, tracing):
-            return (yield)
+        return (yield)
     finally:
         tracing.pause()
-
-
-@contextmanager
-def _pausing(item: pytest.Item, tracing: Any) -> Generator[None]:
-    """Trace no more than the first examples of a property test."""
-    handle = getattr(getattr(item, "obj", None), "hypothesis", None)
-    if handle is None:
-        yield
-        return
-    test = handle.inner_test
-    examples_run = itertools.count()
-
-    @functools.wraps(test)
-    def one_example(*arguments: Any, **named: Any) -> None:
-        if next(examples_run) == _TRACED_EXAMPLES:
-            tracing.pause()
-        test(*arguments, **named)
-
-    handle.inner_test = one_example
-    try:
-        yield
-    finally:
-        handle.inner_test = test
 
 
 @pytest.hookimpl(wrapper=True)

@@ -342,3 +342,17 @@ def test_hosted_calls_without_a_result() -> None:
     assert tool_text({"type": "code_interpreter_call", "id": "c", "code": None, "outputs": None}) == ""
     result = chat_request(user(), {"type": "file_search_call", "id": "f", "queries": ["q"], "results": None})
     assert "item file_search_call ignored" in outcomes(result)
+
+
+def test_a_second_output_of_a_call_is_left_out() -> None:
+    result = chat_request(user(), call("a"), output("a", "1"), output("a", "2"))
+    assert shape(result.body["messages"]) == ["user", "assistant(a)", "tool a"]
+    assert result.body["messages"][2]["content"] == "1"
+    assert "item function_call_output ignored" in outcomes(result)
+
+
+def test_an_output_that_comes_when_the_model_has_gone_on_is_shown_there() -> None:
+    result = chat_request(user(), call("a") | {"async": True}, assistant("x"), user("and?"), output("a", "late"))
+    assert shape(result.body["messages"]) == ["user", "assistant(a)", "tool a", "assistant", "user", "assistant(a_2)", "tool a_2"]
+    assert result.body["messages"][-1]["content"] == "late"
+    assert "item async_call adapted" in outcomes(result)

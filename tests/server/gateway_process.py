@@ -17,12 +17,10 @@ import aiohttp
 import psutil
 
 from tests.server.running_gateway import QUESTION, final_of, until
-from tests.thoroughness import THOROUGH
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
-# A third worker costs a second of CPU time, so a brief run has two.
-SEVERAL = ("--workers", "3" if THOROUGH else "2")
+SEVERAL = ("--workers", "2")
 MAIN = "from responses_gateway.cli import main; raise SystemExit(main())"
 # To be run first: the gateway takes asyncio's own loop, as where uvloop is not installed.
 WITHOUT_UVLOOP = "import sys; sys.modules['uvloop'] = None"

@@ -23,7 +23,7 @@ DECLARED = [
 ]
 PLACEHOLDERS = ("{}", '""', "null")
 
-quick = settings(deadline=None, max_examples=examples(150), derandomize=True)
+quick = settings(deadline=None, max_examples=examples(400), derandomize=True)
 
 Entry = dict[str, Any]
 
