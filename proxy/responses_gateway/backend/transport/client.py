@@ -466,19 +466,17 @@ class ChatStream:
         """Close the connection unless the body was read to its end, so that the backend stops generating."""
         if not self._left and self._response.connection is not None:
             self._response.close()
-        if self._finished is not None:
-            self._finished.add_done_callback(_ignore_exception)
         self._end()
 
     def drop(self) -> None:
         """Close the connection of a backend that has been silent for too long; `finish` raises. That counts as a failure of the
         backend, unless the request was so large that it may be the reason."""
         self._response.close()
-        if self._finished is not None:
-            self._finished.add_done_callback(_ignore_exception)
         self._end(None if self._large else "silent")
 
     def _end(self, failure: Failure | None = None) -> None:
+        if self._finished is not None:
+            self._finished.add_done_callback(_ignore_exception)
         on_end = self.on_end
         self.on_end = None
         if on_end is not None:
