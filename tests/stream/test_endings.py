@@ -294,7 +294,7 @@ def test_what_is_no_chunk_ends_the_stream(payload: bytes) -> None:
     [
         b"", b" ", b"null", b"[]", b"true", b"12", b"ping", b"keep-alive", b"2026-11-27T04:00:00Z", b'"keep-alive"', b'""',
         b"[PING]", b"[HEARTBEAT]", b'"[KEEP-ALIVE]"', b" [STILL_RUNNING 2] ", b"[PING] 17", b"[INFO] loading the model",
-        b"[ping]", b"[keep-alive]",
+        b"[ping]", b"[keep-alive]", b"[ ]",
         b'{"choices":[null]}', b'{"choices":[[],{}]}', b'{"choices":[{"delta":""}]}', b"{}",
     ],
 )  # fmt: skip

@@ -274,7 +274,7 @@ def _is_foreign(payload: bytes) -> bool:
     if len(bare) > 1 and bare[:1] == bare[-1:] == b'"':
         bare = bare[1:-1]
     bare = _LABEL.sub(b"", bare, count=1) if _LABEL.match(bare) else bare
-    return bare == b"[]" or (_MARKS.search(bare) is None and bare.decode("utf-8", "ignore").encode() == bare)
+    return bare.replace(b" ", b"") == b"[]" or (_MARKS.search(bare) is None and bare.decode("utf-8", "ignore").encode() == bare)
 
 
 def converted(chunk: Any) -> Any:

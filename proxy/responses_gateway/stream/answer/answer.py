@@ -397,17 +397,16 @@ def _new_reader(options: StreamOptions, *, raw: bool) -> Reader:
 
 
 def _said(lifecycle: Lifecycle, kind: TextKind) -> str | None:
-    """Return the thought that is open, or the text of the turn's messages; None where some of it may be held."""
+    """Return the thoughts of the turn, or the text of its messages; None where some of it may be held."""
     if lifecycle.pending is not None:
         return None
     item = lifecycle.item
     is_open = item is not None and (item.kind == "reasoning") == (kind == "reasoning")
     open_text = item.text + lifecycle.space.text if item is not None and is_open else ""
-    if kind == "reasoning":
-        return open_text
+    name = "reasoning" if kind == "reasoning" else "message"
     records = lifecycle.writer.done[lifecycle.turn.first_item :]
     done = [msgspec.json.decode(record.encode("utf-8", "replace")) for record in records]
-    return "".join([text_of(item["content"]) for item in done if item["type"] == "message"]) + open_text
+    return "".join([text_of(item.get("content")) for item in done if item["type"] == name]) + open_text
 
 
 def _keep_details(chunk: Chunk, turn: Turn) -> None:

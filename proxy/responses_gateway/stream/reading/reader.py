@@ -30,6 +30,7 @@ FINISH_REASONS: dict[str, FinishReason] = {
 }
 
 _LEAST_REPEATED = 16  # characters
+_FIELDS: tuple[tuple[TextKind, tuple[str, ...]], ...] = (("reasoning", chat.REASONING), ("output_text", ("content",)))
 _SURROGATE = "\ufffd"  # what stands for half a surrogate pair
 _TEXTS = (Reasoning, Text, Refusal, ToolArguments)
 _Piece: TypeAlias = Reasoning | Text | Refusal | ToolArguments
@@ -88,9 +89,8 @@ class Reader:
             if delta is None or choice.message is not None:
                 delta = self._beside_message(choice)
             if delta is not None:
-                if choice.finish_reason and self._repeats_all(delta):
-                    self._repair("message_repeated")
-                    delta.content = None
+                if choice.finish_reason and not self._thought_again:
+                    self._drop_repeated(delta)
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
                 self._read_delta(delta, logprobs and self._spelled(logprobs), out)
                 if delta.tool_calls or delta.function_call is not None:
@@ -114,16 +114,11 @@ class Reader:
 
     def _read_usage(self, reported: chat.ChatUsage, out: list[Delta]) -> None:
         """Read counts; those that a chunk has elsewhere do not take back those of a `usage`."""
-        if reported.elsewhere and self._usage_came:
-            return
-        usage = counts_of(reported)
-        if usage is None:
-            return
-        if self._usage is not None:
-            usage = merged(self._usage, usage)
-        self._usage = usage
-        self._usage_came = not reported.elsewhere
-        out.append(usage)
+        usage = None if reported.elsewhere and self._usage_came else counts_of(reported)
+        if usage is not None:
+            self._usage = usage if self._usage is None else merged(self._usage, usage)
+            self._usage_came = not reported.elsewhere
+            out.append(self._usage)
 
     def skip(self) -> None:
         """Count an event that holds no part of an answer."""
@@ -190,12 +185,17 @@ class Reader:
             rest.function_call = told.function_call
         return rest
 
-    def _repeats_all(self, delta: chat.Delta) -> bool:
-        """Tell whether the text of the last delta is that of all others, which no answer is likely to say twice in a row."""
-        content = delta.content
-        if not self._text_came or not isinstance(content, str) or len(content) < _LEAST_REPEATED:
-            return False
-        return not (self._thought_again or _thought_of(delta)) and self.said is not None and self.said("output_text") == content
+    def _drop_repeated(self, delta: chat.Delta) -> None:
+        """Take from the last delta what is all of the thought, or of the text, before it: no answer is likely to say it twice
+        in a row. Behind another thought, a text may well come again."""
+        for kind, names in _FIELDS:
+            text = next((text for name in names if (text := getattr(delta, name))), None)
+            if isinstance(text, str) and len(text) >= _LEAST_REPEATED and self.said is not None and self.said(kind) == text:
+                self._repair("message_repeated")
+                for name in names:
+                    setattr(delta, name, None)
+            elif text:
+                return
 
     def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
         reasoning = delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_text
