@@ -353,6 +353,7 @@ def test_a_second_output_of_a_call_is_left_out() -> None:
 
 def test_an_output_that_comes_when_the_model_has_gone_on_is_shown_there() -> None:
     result = chat_request(user(), call("a") | {"async": True}, assistant("x"), user("and?"), output("a", "late"))
-    assert shape(result.body["messages"]) == ["user", "assistant(a)", "tool a", "assistant", "user", "assistant(a_2)", "tool a_2"]
-    assert result.body["messages"][-1]["content"] == "late"
+    messages = result.body["messages"]
+    assert shape(messages) == ["user", "assistant(a)", "tool a", "assistant", "user", "assistant(a_2)", "tool a_2"]
+    assert messages[-1]["content"] == "late"
     assert "item async_call adapted" in outcomes(result)
