@@ -51,7 +51,9 @@ class PlaceholderReader:
         if on_text is not None and begun[:2] == '"{':
             on_text()
             self._text = StringDecoder()
-            self._state, self._kept, text = "space", "", begun[1:]
+            self._state = "space"
+            self._kept = ""
+            text = begun[1:]
         if self._text is not None:
             inside = self._text.feed(text)
             text = inside + text[len(text) - self._text.unread :]
