@@ -69,11 +69,17 @@ class CallReader:
         """Whether a part of what came waits for its rest."""
         return bool(self._queue or self._nameless)
 
-    def read(self, delta: chat.Delta, out: list[Delta]) -> None:
-        """Read the calls of a delta."""
+    def read(self, delta: chat.Delta, out: list[Delta], *, last: bool) -> None:
+        """Read the calls of a delta; the `last` one may have all of them once more."""
         entries = delta.tool_calls or []
         for entry in entries:
             entry.function = _function_of(entry)
+        if last and _are_again(entries, self._calls, self._tool):
+            self._repair("message_repeated")
+            for entry, call in zip(entries, self._calls, strict=True):
+                entry.index = call.index
+                entry.id = call.id
+                entry.function = None  # what it tells besides is of the same call
         for at, entry in enumerate(entries):
             if self._form != "old":  # else it repeats what stands in the other field
                 self._form = "new" if _tells(entry.function) else self._form
@@ -511,6 +517,17 @@ class CallReader:
 
     def _repair(self, kind: str) -> None:
         self._repairs[kind] = self._repairs.get(kind, 0) + 1
+
+
+def _are_again(entries: Sequence[ToolCallDelta], calls: Sequence[PartialCall], tool: Callable[[str], str]) -> bool:
+    """Tell whether these are all calls of the answer, which are whole: several, or one that has lost its id. No answer is likely
+    to make them twice. `tool` returns the tool that a name stands for."""
+    if len(entries) != len(calls) or not (len(calls) > 1 or (calls and calls[0].id and not entries[0].id)):
+        return False
+    return all(
+        call.stage == "whole" and tool(call.name) == tool(_name_of(entry)) and call.repeated_by(_arguments_of(entry))
+        for call, entry in zip(calls, entries, strict=True)
+    )
 
 
 def _any_empty(calls: Sequence[PartialCall]) -> bool:

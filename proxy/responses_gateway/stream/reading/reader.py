@@ -96,7 +96,7 @@ class Reader:
                 if delta.tool_calls or delta.function_call is not None:
                     if self._calls is None:
                         self._calls = CallReader(self._tools, self.repairs, self._requires, generated=self._generated)
-                    self._calls.read(delta, out)
+                    self._calls.read(delta, out, last=bool(choice.finish_reason))
                 if chunk.lenient or self._half is not None:
                     out = self._with_joined_surrogates(out)
             if choice.finish_reason:

@@ -1,0 +1,62 @@
+"""A last delta that has all calls of the answer once more: a client would run them twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.stream.stream_player import arguments, call, chunk, finish, play
+
+ONE = [call(0, "a", "weather"), arguments(0, '{"a": '), arguments(0, "1}")]
+TWO = [*ONE, call(1, "b", "weather"), arguments(1, '{"a": 2}')]
+
+
+def again(*values: int, ids: str = "", index: bool = False, **more: Any) -> dict[str, Any]:
+    """Return a delta with calls that have these arguments."""
+    entries = [
+        {
+            "function": {"name": "weather", "arguments": f'{{"a":{value}}}'},
+            **({"id": f"{ids}{at}"} if ids else {}),
+            **({"index": at} if index else {}),
+            **more,
+        }
+        for at, value in enumerate(values)
+    ]
+    return {"tool_calls": entries}
+
+
+@pytest.mark.parametrize("index", [False, True])
+@pytest.mark.parametrize("ids", ["", "new"])
+def test_several_calls_do_not_come_twice(ids: str, index: bool) -> None:
+    played = play(*TWO, chunk(again(1, 2, ids=ids, index=index), finish="tool_calls"))
+    assert played.said == [("call", "weather", '{"a": 1}'), ("call", "weather", '{"a": 2}')]
+    assert played.translator.repairs["message_repeated"] == 1
+
+
+def test_nor_does_one_that_has_lost_its_id() -> None:
+    played = play(*ONE, chunk(again(1), finish="tool_calls"))
+    assert played.said == [("call", "weather", '{"a": 1}')]
+    assert played.translator.status == "completed"
+
+
+def test_what_the_last_delta_tells_besides_is_kept() -> None:
+    signed = {"google": {"thought_signature": "c2lnbmVk"}}
+    played = play(*ONE, chunk(again(1, extra_content=signed), finish="tool_calls"))
+    (item,) = played.response["output"]
+    assert item["extra_content"] == signed
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        again(1, 3, ids="new"),
+        again(2, 1, ids="new"),
+        again(1, ids="new"),  # one call may be made twice
+        again(1, 2, 3, ids="new"),
+    ],
+)
+def test_other_calls_are_calls(last: dict[str, Any]) -> None:
+    whole, other = play(*TWO, chunk(last), finish("tool_calls")), play(*TWO, chunk(last, finish="tool_calls"))
+    assert other.said == whole.said
+    assert "message_repeated" not in other.translator.repairs
