@@ -520,8 +520,8 @@ class CallReader:
 
 
 def _are_again(entries: Sequence[ToolCallDelta], calls: Sequence[PartialCall], tool: Callable[[str], str]) -> bool:
-    """Tell whether these are all calls of the answer, which are whole: several, or one that has lost its id. No answer is likely
-    to make them twice. `tool` returns the tool that a name stands for."""
+    """Tell whether these are all calls of the answer, which are whole: several, or one that has lost its id. No answer is
+    likely to make them twice. `tool` returns the tool that a name stands for."""
     if len(entries) != len(calls) or not (len(calls) > 1 or (calls and calls[0].id and not entries[0].id)):
         return False
     return all(
