@@ -275,7 +275,8 @@ def test_a_key_that_is_refused_in_the_place_of_an_answer_is_the_gateways(stream:
     async def message(play: Play, **settings: Any) -> str:
         async with backend(play) as behind, gateway(behind.url, **settings) as served:
             answer = await ask(served, "POST", "/v1/responses", json={"model": "m", "input": "x", "stream": stream})
-            return str((final_of(answer.body) if stream else answer.json)["error"]["message"])
+            told = final_of(answer.body) if stream and answer.status == 200 else answer.json
+            return str(told["error"]["message"])
 
     async def test() -> None:
         body = json.dumps(refused).encode()

@@ -401,7 +401,7 @@ class ChatStream:
             self._push = None  # the connection may serve another request now: `pause` and `resume` must not affect it
             # The sink refers to this stream, and a failed future to the frames that waited for it: such cycles would keep them
             # all in memory.
-            self._sink = _no_sink
+            self._sink = _ignore_data  # which may come behind the end that the translation has seen
             self._finished = None
             self._end()  # does nothing if it broke
 
@@ -466,17 +466,19 @@ class ChatStream:
         """Close the connection unless the body was read to its end, so that the backend stops generating."""
         if not self._left and self._response.connection is not None:
             self._response.close()
+        if self._finished is not None:
+            self._finished.add_done_callback(_ignore_exception)
         self._end()
 
     def drop(self) -> None:
         """Close the connection of a backend that has been silent for too long; `finish` raises. That counts as a failure of the
         backend, unless the request was so large that it may be the reason."""
         self._response.close()
+        if self._finished is not None:
+            self._finished.add_done_callback(_ignore_exception)
         self._end(None if self._large else "silent")
 
     def _end(self, failure: Failure | None = None) -> None:
-        if self._finished is not None:
-            self._finished.add_done_callback(_ignore_exception)
         on_end = self.on_end
         self.on_end = None
         if on_end is not None:
@@ -506,6 +508,10 @@ def _ignore_exception(finished: asyncio.Future[None]) -> None:
 
 def _no_sink(_data: bytes) -> None:
     raise RuntimeError("finish before attach")
+
+
+def _ignore_data(_data: bytes) -> None:
+    pass
 
 
 @lru_cache(maxsize=1024)  # the backend gets it, and later the log

@@ -22,17 +22,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Literal
 
+from responses_gateway.stream.items.calls import Arguments
 from responses_gateway.stream.reading.call import PartialCall
 from responses_gateway.stream.reading.indices import Indices
 from responses_gateway.stream.reading.placeholders import is_placeholder
 from responses_gateway.wire import chat
 from responses_gateway.wire.chat import FunctionDelta, ToolCallDelta
 from responses_gateway.wire.deltas import Delta, Text, ToolArguments, ToolCall, ToolCallCut, ToolCallExtra
-from responses_gateway.wire.json_text import json_text, read_object
+from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.tools import ToolTable, offered_name
 
 _OLD_FORM = -1  # the index of the one call that `delta.function_call` can make
@@ -189,9 +189,13 @@ class CallReader:
         """Return the place of an entry among its neighbours that tell nothing else either, and how many these are."""
         if len(entries) > _MOST_UNFINISHED:
             return 0, len(entries)
-        before = sum(1 for _ in takewhile(self._is_bare, reversed(entries[:at])))
-        behind = sum(1 for _ in takewhile(self._is_bare, entries[at + 1 :]))
-        return before, before + 1 + behind
+        first = at
+        while first and self._is_bare(entries[first - 1]):
+            first -= 1
+        end = at + 1
+        while end < len(entries) and self._is_bare(entries[end]):
+            end += 1
+        return at - first, end - first
 
     def _known(self, entry: ToolCallDelta, out: list[Delta]) -> PartialCall | None:
         """Return the call that has the id of an entry, else the one at its index."""
@@ -267,7 +271,7 @@ class CallReader:
             case "placeholder" if elsewhere and not other_id:
                 return not blank and is_placeholder(arguments)
             case "placeholder" if entry.index is None and not entry.id:
-                if read_object(arguments) is None and not is_placeholder(arguments):
+                if not (is_placeholder(arguments) or _is_whole(arguments)):
                     self._cut(call, out)
                 return True
             case "placeholder":
@@ -376,11 +380,7 @@ class CallReader:
         """Take a piece of the arguments of a call."""
         if self._generated and call.stage == "empty":
             arguments = _written(arguments, needed=self._requires(call.name))
-        piece = arguments
-        if not call.start.passes:
-            tool = self._tools.get(self._tool(call.name))  # the input of a custom one may be a text that looks like an object
-            takes_object = tool is not None and tool.kind != "custom"
-            piece = call.start.feed(arguments, partial(self._repair, "stringified_arguments") if takes_object else None)
+        piece = arguments if call.start.passes else call.start.feed(arguments)
         if call.start.holds:
             self._held[call] = None
         else:
@@ -576,3 +576,9 @@ def _is_blank(arguments: str) -> bool:
 def _written(arguments: str, *, needed: bool) -> str:
     """Return the arguments that a model has written, which has left them out if `null` stands there and none are `needed`."""
     return arguments if needed or not _is_blank(arguments) else ""
+
+
+def _is_whole(arguments: str) -> bool:
+    read = Arguments()
+    read.append(arguments)
+    return read.closed

@@ -1,13 +1,10 @@
 """What stands in the place of arguments before they come: some servers send `{}`, `""` or `null` with the name of a call, and
-then the arguments of the model behind it, as if both were one text. And objects that come as a text, which are read in it."""
+then the arguments of the model behind it, as if both were one text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
-
-from responses_gateway.wire.json_text import StringDecoder
 
 # Because no placeholder is longer: more white space, or more of them one after the other, are arguments like any others.
 _LONGEST = 256
@@ -27,13 +24,13 @@ class PlaceholderReader:
     _state: _State = "space"
     _read: int = 0
     _kept: str = ""  # whole placeholders, and the beginning of one
+    _word: int = 0  # how many letters of `null` were read
     _opened: bool = False  # the bracket of an object was given out
-    _text: StringDecoder | None = None  # reads the object in a text
 
     @property
     def passes(self) -> bool:
         """Whether the arguments have begun: all that follows is given out as it comes."""
-        return self._state == "arguments" and self._text is None
+        return self._state == "arguments"
 
     @property
     def holds(self) -> bool:
@@ -45,19 +42,8 @@ class PlaceholderReader:
         """Whether what has come is an empty object, which may well be all."""
         return self.holds and "}" in self._kept
 
-    def feed(self, text: str, on_text: Callable[[], None] | None = None) -> str:
-        """Return what may be given out of the next piece. `on_text` is called for an object in a text; None: none is read."""
-        begun = (self._kept + text).lstrip() if on_text is not None and self._state in ("space", "text") else ""
-        if on_text is not None and begun[:2] == '"{':
-            on_text()
-            self._text = StringDecoder()
-            self._state = "space"
-            self._kept = ""
-            text = begun[1:]
-        if self._text is not None:
-            inside = self._text.feed(text)
-            text = inside + text[len(text) - self._text.unread :]
-            self._text = None if self._text.closed else self._text
+    def feed(self, text: str) -> str:
+        """Return what may be given out of the next piece."""
         out = ""
         for at, character in enumerate(text):
             if self._state == "arguments" or self._read >= _LONGEST:
@@ -73,7 +59,7 @@ class PlaceholderReader:
 
     def stop(self) -> None:
         """Give out all as it comes."""
-        self._read = _LONGEST
+        self._state = "arguments"
 
     def settle(self) -> str:
         """Return what is kept back: nothing follows."""
@@ -93,8 +79,9 @@ class PlaceholderReader:
                 return self._in_object(character)
             case "text" if character == '"':
                 self._state = "placeholder"
-            case "null" if _NULL.startswith(word := self._kept[self._kept.rindex("n") :] + character):
-                if word == _NULL:
+            case "null" if character == _NULL[self._word]:
+                self._word += 1
+                if self._word == len(_NULL):
                     self._state = "placeholder"
             case _:
                 self._state = "arguments"
@@ -104,8 +91,11 @@ class PlaceholderReader:
 
     def _begin(self, character: str) -> str:
         """Take a character before the arguments, or behind a placeholder."""
-        if character in _SPACE and self._state == "space":
-            return character
+        if character in _SPACE:
+            if self._state == "space":
+                return character
+            self._kept += character
+            return ""
         if character == "{":
             self._state = "object"
             return self._open()
@@ -113,7 +103,8 @@ class PlaceholderReader:
             self._state = "text"
         elif character == "n":
             self._state = "null"
-        elif character not in _SPACE:
+            self._word = 1
+        else:
             self._state = "arguments"
             return self._take() + character
         self._kept += character
