@@ -85,7 +85,7 @@ class Server:
         self.came: list[float] = []  # when requests came
         self.active = 0
 
-    async def open_chat(self, body: bytes, headers: Any, model: str, added: Any, *, doubted: bool) -> Chat:
+    async def open_chat(self, body: bytes, headers: Any, model: str, added: Any) -> Chat:
         self.came.append(now())
         self.active += 1
         try:

@@ -133,7 +133,7 @@ class Pool:
                 sent = {**hints.headers, **sent}
             if member.router:
                 sent = without_session(sent) if again else self._tokens.headers(member.name, route.affinity, sent)
-            return member.backend.open_chat(data, sent, name, fields, doubted=not member.breaker.no_recent_failures)
+            return member.backend.open_chat(data, sent, name, fields)
 
         member, chat = await self._reach(route, send, on_failure=on_failure)
         chat.backend = member.name

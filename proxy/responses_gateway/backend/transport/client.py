@@ -136,15 +136,14 @@ class Backend:
         await self._session.close()
 
     async def open_chat(
-        self, body: bytes, headers: Mapping[str, str], model: str = "", added: AddedFields = ALWAYS_ADDED, doubted: bool = False
+        self, body: bytes, headers: Mapping[str, str], model: str = "", added: AddedFields = ALWAYS_ADDED
     ) -> ChatStream:
         """Send a chat request and return the answer when its head is there. If the server refuses a field that the gateway has
         `added`, the request is repeated without it, or with its other name, and so are later ones for the same `model` (see
-        `optional_fields.py`). `doubted`: the server has failed, so that a stream has to begin with something else than an
-        error to be an answer. Raises `Unreachable` (502, 504)."""
+        `optional_fields.py`). Raises `Unreachable` (502, 504)."""
         changes = self.learned.get(model) if self.learned else None
         sent = ChangedBody(body) if changes is None else changed(body, changes, added)
-        chat = await self._send_chat(sent, headers, doubted)
+        chat = await self._send_chat(sent, headers)
         if chat.status == 200 or chat.status not in refusals_of(added):
             return chat
         return await self._without_refused(chat, body, headers, model, added)
@@ -173,7 +172,7 @@ class Backend:
                     break
                 changes = following
                 chat.close()
-                chat = await self._send_chat(changed(body, changes, added), headers, True)
+                chat = await self._send_chat(changed(body, changes, added), headers)
                 if chat.status not in refusals_of(added):
                     break
         except BaseException:
@@ -185,7 +184,7 @@ class Backend:
                 self._on_refused_field(model, path, changes[path])
         return chat
 
-    async def _send_chat(self, body: ChangedBody, headers: Mapping[str, str], doubted: bool) -> ChatStream:
+    async def _send_chat(self, body: ChangedBody, headers: Mapping[str, str]) -> ChatStream:
         sent = dict(headers)
         self._add_own(sent)
         large = len(body.data) > _LARGE
@@ -197,7 +196,7 @@ class Backend:
             raise _unreachable(error, large=large) from None
         chat = ChatStream(answer, self._lingering, large, self.takes_client_key)
         chat.left_out = body.left_out
-        if chat.status == 200 and (doubted or self.refuses_in_streams or not chat.is_event_stream):
+        if chat.status == 200 and (self.refuses_in_streams or not chat.is_event_stream):
             await chat.look()
         return chat
 
