@@ -11,12 +11,12 @@ What an entry tells is weighed in this order.
    calls, or unfinished ones, each belongs to the call at its place.
 
 A name begins another call in the place of a known one if it is another name, or if that one is whole and other arguments
-come. The same arguments once more are the same call once more. Arguments at an unknown index are those of the only call that
+come. The same arguments once more are the same call once more, and so are all calls once more in the last chunk. A piece that
+repeats all arguments before it brings the rest alone (`call.py`). Arguments at an unknown index are those of the only call that
 has none, if it still has none at the end; another object behind the end of a call may be those of any that has none. `{}`,
 `""` and `null` are arguments only where none follow (`placeholders.py`); with an id of its own `{}` is a call, unless its tool
-requires arguments. A name may come in pieces, until its arguments come or the answer goes on.
-
-What this does not decide is not guessed: each call that it may be about ends as cut."""
+requires arguments. A name may come in pieces, until its arguments come or the answer goes on. What this does not decide is not
+guessed: each call that it may be about ends as cut."""
 
 from __future__ import annotations
 
