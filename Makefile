@@ -25,7 +25,7 @@ COVERAGE = $(if $(filter 1,$(THOROUGH)),--cov --cov-fail-under=98)
 PYTEST = -m pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal --timeout 300 -o timeout_func_only=true -r fER
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test tests test-outside test-newest test-all lint types docs recording bench load soak weak small-model oracle servers bridges trainers episodes dist image lock clean
+.PHONY: help run demo test tests test-outside test-all lint types docs recording bench load soak weak small-model oracle servers bridges trainers episodes dist image lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,22 +62,17 @@ tests: $(VENV)/.stamp
 	@$(BIN)/python $(COMPILE_ALL)
 	$(BIN)/python $(PYTEST) -m "pure or gateway" $(COVERAGE) $(ARGS)
 
-test-outside: $(VENV)/.stamp ## the other tests: with clients, databases, browsers and proxies, under faults; of the tools of this repository
-	@echo "==> tests: outside"
-	$(BIN)/python $(PYTEST) -m outside $(ARGS)
-
+# They start the gateway, so they run it on the newest Python found, if it is newer than that of .venv; the others run it on the oldest.
 # With an installed Redis, where the tests of .venv use the Valkey of a wheel: both are served.
-test-newest: $(VENV)/.stamp ## tests of the gateway on the newest Python found, if it is newer than that of .venv
+test-outside: $(VENV)/.stamp ## the other tests: with clients, databases, browsers and proxies, under faults; of the tools of this repository
 	@scripts/install-newest-python
-	@if [ -x $(NEWEST)/bin/python ]; then \
-		echo "==> tests: gateway, on $$($(NEWEST)/bin/python --version)"; \
-		$(NEWEST)/bin/python $(COMPILE_ALL); \
-		THOROUGH= REDIS_SERVER=$$(command -v redis-server || command -v valkey-server) \
-			$(NEWEST)/bin/python $(PYTEST) -m gateway --data-sets 1 $(ARGS); \
-	fi
+	@python=$(NEWEST)/bin/python; [ -x $$python ] || python=$(BIN)/python; \
+	echo "==> tests: outside, on $$($$python --version)"; \
+	$$python $(COMPILE_ALL); \
+	REDIS_SERVER=$$(command -v redis-server || command -v valkey-server) $$python $(PYTEST) -m outside $(ARGS)
 
 test-all: export THOROUGH := 1
-test-all: test test-outside test-newest ## all tests with all of their data and their coverage (THOROUGH=1), each once for each Python that matters to it
+test-all: test test-outside ## all tests, with all of their data and their coverage (THOROUGH=1)
 
 lint: $(VENV)/.stamp ## check the style
 	@echo "==> style"

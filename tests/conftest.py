@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 import signal
 import sys
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -52,11 +51,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.failures_db = StatusDB()  # type: ignore[attr-defined]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add an option for another run of the same tests, which looks for what Python itself does in another way."""
-    parser.addoption("--data-sets", type=int, metavar="N", help="of a test with more sets of data run N, evenly spread")
-
-
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the files of stages that `-m` does not choose, and folders without others, whose fixtures import clients:
     importing them takes longer than many tests."""
@@ -73,23 +67,11 @@ def _function(item: pytest.Item) -> tuple[Path, str]:
     return item.path, getattr(item, "originalname", item.name)
 
 
-def _deselect(config: pytest.Config, items: list[pytest.Item], most: int) -> None:
-    """Leave at most so many tests of each function, evenly spread."""
-    by_function = defaultdict(list)
-    for item in items:
-        by_function[_function(item)].append(item)
-    kept = {item for tests in by_function.values() for item in tests[:: math.ceil(len(tests) / most)]}
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = [item for item in items if item in kept]
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its stage, before `-m` chooses by it. Beside others, whose load may slow down processes and
     connections, a test that is not pure may fail once; the summary names it."""
     beside_others = hasattr(config, "workerinput")  # by pytest-xdist
-    if most := config.getoption("data_sets"):
-        _deselect(config, items, most)
     seen: Counter[tuple[Path, str]] = Counter()
     for item in items:
         stage = stage_of(item.path)

@@ -1,8 +1,8 @@
 """Which tests run when: the stage of each test, by its folder or file.
 
 `pure`: the translation, its judges, and what is read from files; no server, no process of its own; on the oldest Python.
-`gateway`: the gateway and its parts, with simulated backends; on the oldest Python, and on the newest with less data.
-`outside`: other people's programs (clients, browsers, proxies, monitoring), faults, and the tools of this repository; once."""
+`gateway`: the gateway and its parts, with simulated backends; on the oldest Python.
+`outside`: other people's programs (clients, browsers, proxies, monitoring), faults, and the tools of this repository; on the newest."""
 
 from __future__ import annotations
 

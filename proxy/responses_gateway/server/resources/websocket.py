@@ -228,6 +228,7 @@ class _Session:
             await self._refuse(error, lane.name)
             if lane.continues is not None:
                 self._responses.evict(lane, lane.continues)
+        del error  # because it has this frame, which would keep it, and the request, until the collector of cycles comes
         lane.answered()
 
     async def _continue_steered(self, lane: Lane) -> None:
@@ -238,6 +239,7 @@ class _Session:
             error = await self._create(lane, request)
             if error is not None:
                 lane.steering.not_applied(error)
+            del error  # as above
             lane.answered()
 
     async def _create(self, lane: Lane, asked: WaitingMessage | ResponsesRequest) -> ApiError | None:
