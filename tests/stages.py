@@ -2,7 +2,8 @@
 
 `pure`: the translation, its judges, and what is read from files; no server, no process of its own; on the oldest Python.
 `gateway`: the gateway and its parts, with simulated backends; on the oldest Python.
-`outside`: other people's programs (clients, browsers, proxies, monitoring), faults, and the tools of this repository; on the newest."""
+`outside`: other people's programs (clients, browsers, proxies, monitoring), faults, and the tools of this repository; on the
+newest Python, if one is found."""
 
 from __future__ import annotations
 

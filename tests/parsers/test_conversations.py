@@ -14,6 +14,8 @@ from markup_rendering import FAMILIES, Family, Item, render
 from responses_gateway.parsers import markers, parser
 from tests.thoroughness import examples
 
+pytestmark = pytest.mark.untraced  # because other tests run the same lines
+
 _EDGES = st.sampled_from("abcXYZéж好😀")
 _INSIDE = st.text(
     st.one_of(st.characters(exclude_categories=["Cs", "Cc"]), st.sampled_from("\n\t <>/|[]{}()\"',:;=")), max_size=40

@@ -13,6 +13,8 @@ from markup_rendering import FAMILIES, render
 from responses_gateway.parsers import markers, parser
 from tests.thoroughness import examples
 
+pytestmark = pytest.mark.untraced  # because other tests run the same lines
+
 _CALLS = [("call", "get_weather", {"city": "Rome"}), ("call", "search", {"query": "x", "filters": {"tags": ["a"]}, "limit": 3})]
 _SCRAPS = list("\n a:=>{}[]()\"',;\\`<")
 _SCRAPS += ["```\n", "</", "null", "12", "get_weather", "city", '"arguments": ', '"name": "search"']

@@ -13,6 +13,8 @@ from markup_outcome import Outcome, Piece, agree, at_random, characters, halves,
 from responses_gateway.parsers import MarkupParser, markers, parser
 from tests.data_folder import STREAMS, TINY_MODEL
 
+pytestmark = pytest.mark.untraced  # because other tests run the same lines
+
 SETTINGS = ("raw", "raw_interval")
 # Format of the recordings -> names of the reasoning and the tool parser.
 NAMES: dict[str, tuple[str | None, str]] = {

@@ -343,6 +343,7 @@ PICTURE = {"type": "image", "source": {"type": "url", "url": "https://example.co
         ),
     ],
 )
+@pytest.mark.untraced
 @pytest.mark.parametrize("policy", [Policy(), Policy(reasoning_field="none"), Policy(late_developer="merge")])
 def test_another_end_of_the_same_conversation_is_read_as_it_is(tail: list[Any], other: list[Any], policy: Policy) -> None:
     for number in range(5):

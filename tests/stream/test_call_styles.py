@@ -216,6 +216,7 @@ def are_among(some: list[Any], all_of_them: list[Any]) -> bool:
     return True
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("style", DECIDED)
 @quick
 @given(some_calls, st.booleans(), st.data())
@@ -228,6 +229,7 @@ def test_calls_that_can_be_told_apart_come_out_as_they_were_meant(
     assert (status, meant(completed)) == ("completed", meant(made))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("style", AMBIGUOUS)
 @quick
 @given(some_calls, st.data())
@@ -257,6 +259,7 @@ def behind_their_names(queues: list[list[Entry]]) -> list[Entry]:
     return [queue[0] for queue in queues] + [each for queue in queues for each in queue[1:]]
 
 
+@pytest.mark.untraced
 @quick
 @given(calls_of_several_tools, st.data())
 def test_nor_is_one_if_the_names_come_first_and_all_have_one_id_and_index(made: list[Call], data: st.DataObject) -> None:
@@ -265,6 +268,7 @@ def test_nor_is_one_if_the_names_come_first_and_all_have_one_id_and_index(made: 
     assert are_among(meant(completed), meant(made))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("call_id", [None, "c"])
 @quick
 @given(several_calls, st.sampled_from([-1, 1, 2, 9]), st.data())
@@ -276,6 +280,7 @@ def test_nor_is_one_if_the_names_come_first_and_the_arguments_at_wrong_indices(
     assert are_among(meant(completed), meant(made))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("index", [0, None])
 @quick
 @given(some_calls, st.data())

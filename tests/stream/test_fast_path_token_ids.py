@@ -217,6 +217,7 @@ streams = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.untraced
 @given(events(), streams, st.lists(st.floats(0, 1), max_size=8))
 @settings(max_examples=examples(150), deadline=None)
 def test_however_the_bytes_are_cut_the_events_and_the_ledger_are_the_same(
@@ -265,6 +266,7 @@ def recorded() -> list[Any]:
     return [pytest.param(file, id=f"{file.parent.name}/{file.stem}") for file in files]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("file", recorded())
 def test_recorded_streams_of_a_real_vllm(file: Path) -> None:
     stream = file.read_bytes()

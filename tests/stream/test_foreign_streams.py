@@ -9,7 +9,7 @@ import pytest
 from tests.foreign_streams import ChatStream, chat_streams, needs_them, received, sent
 from tests.stream.stream_player import DONE, complaints, event, substance, translate
 
-pytestmark = needs_them
+pytestmark = [needs_them, pytest.mark.untraced]  # because other tests run the same lines
 
 
 def pieces(stream: ChatStream) -> list[bytes]:

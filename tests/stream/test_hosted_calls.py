@@ -485,6 +485,7 @@ def test_text_before_a_call_is_not_held_back_for_ever() -> None:
     assert played.response["output"][-2]["content"][0]["text"] == "See 【"
 
 
+@pytest.mark.untraced
 @given(st.data())
 @settings(deadline=None, max_examples=examples(120))
 def test_any_mix_of_turns_calls_cuts_and_failures_is_a_right_stream(data: st.DataObject) -> None:

@@ -20,6 +20,8 @@ from tests.stream.stream_player import DONE, event, new_translator
 from tests.stream.test_recorded_streams import Recording, recordings
 from tests.thoroughness import examples
 
+pytestmark = pytest.mark.untraced  # because other tests run the same lines
+
 RECORDINGS = [recording for recording in recordings() if not recording.mislabelled]
 
 

@@ -132,6 +132,7 @@ def test_a_text_of_white_space_alone_is_no_message() -> None:
     assert play(text("\n\n"), text(" "), finish()).said == []
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("begin", ["\n\n", "\n", " \n", "\r\n", "\n \n"])
 @pytest.mark.parametrize("indent", ["", "  ", "\t", "\u3000"])
 def test_lines_between_reasoning_and_text_separate_and_the_indentation_is_text(begin: str, indent: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ def test_a_stream_that_breaks_anywhere_shows_what_came_and_never_stops_what_was_
 # ---- streams of real servers -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.untraced
 def test_every_recorded_stream_says_what_it_says_to_a_client_of_the_other_protocol() -> None:
     wrong = []
     for recording in recordings():

@@ -22,6 +22,8 @@ from tests.stream.stream_player import Play, Said, play, substance, translate
 from tests.stream.test_recorded_streams import Recording, is_true, output_of, played, recordings, recordings_of
 from tests.thoroughness import one_in
 
+pytestmark = pytest.mark.untraced  # because other tests run the same lines
+
 # Markup of the recording -> names of the parsers for reasoning and calls.
 PARSERS: dict[str, tuple[str | None, str | None]] = {
     "hermes": ("qwen3", "hermes"),

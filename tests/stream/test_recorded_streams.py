@@ -19,6 +19,8 @@ from tests.data_folder import STREAMS
 from tests.stream.stream_player import Play, Said, play, substance, translate
 from tests.thoroughness import one_in
 
+pytestmark = pytest.mark.untraced  # because other tests run the same lines
+
 # Without those whose server has no parser: markup in the content is the business of `test_raw_streams.py`.
 SETTINGS = sorted({manifest.parent.name for manifest in STREAMS.glob("*/manifest.json")} - {"raw", "raw_interval"})
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -134,6 +135,7 @@ def output(data: bytes) -> list[Said]:
 # ---- the properties ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.untraced
 @quick
 @given(scripts())
 def test_nothing_is_lost_and_all_judges_are_content(deltas: list[Delta]) -> None:
@@ -142,6 +144,7 @@ def test_nothing_is_lost_and_all_judges_are_content(deltas: list[Delta]) -> None
     assert output(data) == shown(deltas)
 
 
+@pytest.mark.untraced
 @quick
 @given(scripts(), st.lists(st.booleans(), min_size=1, max_size=7))
 def test_grouping_the_deltas_does_not_change_the_items(deltas: list[Delta], breaks: list[bool]) -> None:
@@ -150,6 +153,7 @@ def test_grouping_the_deltas_does_not_change_the_items(deltas: list[Delta], brea
     assert output(data) == shown(deltas)
 
 
+@pytest.mark.untraced
 @quick
 @given(scripts(), st.data())
 def test_cutting_the_bytes_does_not_change_a_byte(deltas: list[Delta], data: st.DataObject) -> None:
@@ -189,6 +193,7 @@ def odd_scripts(draw: st.DrawFn) -> list[Delta]:
     return numbered([next(queues[source]) for source in turns])
 
 
+@pytest.mark.untraced
 @quick
 @given(odd_scripts(), st.sampled_from(["stop", "length", "content_filter", "error", ""]), st.booleans())
 def test_nothing_depends_on_how_a_text_is_cut(deltas: list[Delta], reason: str, codex: bool) -> None:

@@ -52,6 +52,7 @@ def test_the_period_is_the_length_of_the_shortest_piece(piece: str, before: str)
     assert period((before + piece * 2_100)[-2_000:]) == shortest
 
 
+@pytest.mark.untraced
 @settings(derandomize=True, max_examples=examples(100), deadline=None)
 @given(st.text(min_size=2_000, max_size=2_100), st.integers(0, 50))
 def test_what_is_found_repeats(text: str, copies: int) -> None:

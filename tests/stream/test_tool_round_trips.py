@@ -22,7 +22,10 @@ FOLDER = BESIDE / "codex" / "requests"
 POLICY = Policy(compaction_trigger_prompt="Summarise.")
 PATCH = '*** Begin Patch\n*** Add File: a "b"\n+\\n is no line feed, é\n*** End Patch'
 
-pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the captured Codex requests are not here")
+pytestmark = [
+    pytest.mark.skipif(not FOLDER.exists(), reason="the captured Codex requests are not here"),
+    pytest.mark.untraced,  # because other tests run the same lines
+]
 
 
 class Declared(NamedTuple):

@@ -153,6 +153,7 @@ broken = st.sampled_from(
 )
 
 
+@pytest.mark.untraced
 @quick
 @given(roots(schemas), objects, st.booleans(), broken, broken)
 def test_what_is_repaired_is_valid(schema: Json, value: Json, strings: bool, first: Any, second: Any) -> None:

@@ -18,10 +18,7 @@ from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, Hosted
 from responses_gateway.server.generation.preparation.context import Context, Item
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, is_compaction, removed_reasoning
 from responses_gateway.server.generation.preparation.ground import Ground, Openings, ReadDocuments, RequestScope, with_texts
-from responses_gateway.server.generation.preparation.kept_response import (
-    ClientKeys,
-    Journal,
-)
+from responses_gateway.server.generation.preparation.kept_response import ClientKeys, Journal
 from responses_gateway.server.generation.preparation.known_inputs import KnownInputs
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.upstream.chat_call import backend_headers
