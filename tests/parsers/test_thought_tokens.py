@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from responses_gateway.parsers.thought_tokens import ThoughtTokens, call_openings, thought_markers, thought_tokens
+from responses_gateway.parsers.thought_tokens import (
+    ThoughtTokens,
+    call_openings,
+    item_markers,
+    thought_markers,
+    thought_tokens,
+)
 
 
 def test_markers_that_are_single_tokens_tell_where_a_thought_begins_and_ends() -> None:
@@ -18,3 +24,10 @@ def test_without_both_ids_do_not_tell() -> None:
 
 def test_calls_begin_with_markers() -> None:
     assert "<tool_call>" in call_openings()
+
+
+def test_a_marker_tells_what_begins_behind_it() -> None:
+    item_markers.cache_clear()  # because a test that does not count for the coverage may have asked
+    markers = item_markers()
+    assert (markers["<think>"], markers["</think>"]) == ("reasoning", "message")
+    assert (markers["<tool_call>"], markers["</tool_call>"]) == ("call", "message")

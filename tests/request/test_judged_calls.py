@@ -7,7 +7,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from responses_gateway.request.safeguards import Call, conversation_of, question_about, read_verdict, results_of
+from responses_gateway.request.safeguards import (
+    MOST_OF_A_CALL,
+    Call,
+    calls_in,
+    conversation_of,
+    known_verdict,
+    question_about,
+    read_safeguards,
+    read_verdict,
+    results_of,
+)
 
 LONG = "y" * 100_000
 
@@ -64,3 +74,29 @@ def test_only_one_word_is_a_verdict(answer: str) -> None:
 def test_an_unsafe_call_always_has_an_explanation() -> None:
     assert read_verdict("unsafe").as_json()["explanation"]
     assert read_verdict(f"unsafe\n\n{LONG}").as_json()["explanation"] == LONG[:400]
+
+
+def test_a_call_that_is_cut_or_too_long_is_not_judged() -> None:
+    output = [
+        {"type": "message", "content": []},
+        {"type": "function_call", "call_id": "f", "name": "Bash", "arguments": '{"command":"ls', "status": "incomplete"},
+        {"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": LONG, "status": "completed"},
+        {"type": "function_call", "call_id": "g", "name": "Bash", "arguments": "{}", "status": "completed"},
+    ]
+    cut, long, good = calls_in(output)
+    assert len(long.arguments) > MOST_OF_A_CALL
+    assert known_verdict(good) is None
+    told = results_of({call.tool_use_id: verdict for call in (cut, long) if (verdict := known_verdict(call))})
+    assert told[0]["status"]["tool_uses"] == {
+        "f": {"type": "unavailable", "reason": "truncated"},
+        "c": {"type": "unavailable", "reason": "input_too_long"},
+    }
+
+
+def test_what_a_client_says_of_its_calls_is_read_and_what_cannot_be_read_asks_for_nothing() -> None:
+    context = {"live_cwd": "/work", "rules": ["no network"], "unknown": 1}
+    read = read_safeguards([7, {"type": "other"}, {"type": "dangerous_tool_use", "classifier_context": context}])
+    assert read == '{"live_cwd": "/work", "rules": ["no network"]}'
+    assert read_safeguards([{"type": "dangerous_tool_use", "classifier_context": 5}]) == "{}"
+    assert read_safeguards([{"type": "other"}]) is None
+    assert read_safeguards("dangerous_tool_use") is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from responses_gateway.request.prompt_cache.context import Answer
 from responses_gateway.request.prompt_cache.contexts import Asking, Contexts
 from responses_gateway.request.prompt_cache.explanation import Explanation, Report
-from responses_gateway.request.prompt_cache.prompt_print import Prompt, read_prompt, text_checksum
+from responses_gateway.request.prompt_cache.prompt_print import Prompt, print_of_items, read_prompt, text_checksum
 
 Message = dict[str, Any]
 ASKING = Asking("tenant", "session", "thread")
@@ -179,3 +179,20 @@ def test_a_session_of_many_threads_keeps_the_last_ones() -> None:
     more = prompt(*long, SAID, MORE)
     assert contexts.turn(ASKING._replace(thread="0"), more, Report("a", 9200, 0), answer()).cause == "first"
     assert contexts.turn(ASKING._replace(thread="599"), more, Report("a", 9200, 0), answer()).cause == "evicted"
+
+
+def test_of_items_alone_what_the_store_added_counts_for_nothing_and_what_the_model_reads_does() -> None:
+    item = {"type": "message", "role": "user", "content": "Do it."}
+    added = {**item, "id": "msg_1", "status": "completed"}
+    echo = {"tools": TOOLS, "instructions": "Be an agent.", "reasoning": {"effort": "low"}, "text": {"verbosity": "low"}}
+    known = print_of_items("m", echo, [item])
+    assert known == print_of_items("m", echo, [added])
+    others = [
+        print_of_items("another", echo, [item]),
+        print_of_items("m", {**echo, "tools": []}, [item]),
+        print_of_items("m", {**echo, "instructions": "Be none."}, [item]),
+        print_of_items("m", {**echo, "reasoning": None}, [item]),
+        print_of_items("m", {**echo, "text": None}, [item]),
+        print_of_items("m", echo, [item, added]),
+    ]
+    assert known not in others

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from responses_gateway import Translator
 from responses_gateway.request import Policy, translate
 from responses_gateway.request.tools.hosted_tools import HostedTools, OfferedTool
-from responses_gateway.request.turns import RunCall, with_approved, with_turn
+from responses_gateway.request.turns import GO_ON, RunCall, with_approved, with_nudge, with_turn
 from responses_gateway.stream.items.hosted import CallOutcome, HostedOptions
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.wire.hosted import KeptResult
@@ -189,3 +189,15 @@ def test_calls_of_further_turns_are_numbered_on_where_the_template_reads_their_i
     waiting = with_turn(body, [RunCall("mcpr_1", "pay", "{}", "")], policy)
     done = with_approved(waiting, [RunCall("mcpr_1", "pay", "{}", "paid")], policy)
     assert done["messages"][-1] == {"role": "tool", "tool_call_id": "mcpr_1", "content": "paid"}
+
+
+def test_a_turn_that_ended_early_is_followed_by_one_user_message_and_the_same_tools() -> None:
+    body = {**body_of([{"role": "user", "content": "Do it."}], {}), "tool_choice": "required"}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I will."}]}
+    call = {"type": "function_call", "call_id": "c1", "name": "clock", "arguments": "{"}
+    following = with_nudge(body, [said, call], POLICY)
+    assert [message["role"] for message in following["messages"]] == ["user", "assistant", "user"]
+    assert following["messages"][-1]["content"] == GO_ON
+    assert following["tools"] == body["tools"]
+    assert following["tool_choice"] == "required"
+    assert "tool_choice" not in with_nudge({"messages": body["messages"]}, [said], POLICY)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from responses_gateway.request.who_asks import NOBODY, asker_of, with_kind, with_session
+from responses_gateway.request.who_asks.asker import SessionRoots, session_id
 
 CODEX = {"session_id": "tree", "thread_id": "child", "x-codex-parent-thread-id": "tree", "turn_id": "t1"}
 
@@ -273,3 +274,25 @@ def test_the_gateway_knows_some_things_better() -> None:
     assert joined.source == {"session": "previous_response_id", "thread": "previous_response_id"}
     child = with_session(asker_of({"x-session-id": "b", "x-parent-session-id": "a"}, {}), "root", "parent")
     assert (child.session, child.thread, child.parent) == ("root", "b", "a")
+
+
+def test_what_a_sub_agent_begins_is_in_the_session_of_the_first_agent() -> None:
+    roots = SessionRoots()
+    child = roots.placed("tenant", asker_of({"x-session-id": "child", "x-parent-session-id": "root"}, {}))
+    grandchild = asker_of({"x-session-id": "grandchild", "x-parent-session-id": "child"}, {})
+    placed = roots.placed("tenant", grandchild)
+    assert (child.session, child.thread) == ("root", "child")
+    assert (placed.session, placed.thread, placed.parent) == ("root", "grandchild", "child")
+    assert roots.placed("another", grandchild).session == "child"  # whose threads are not known there
+    assert roots.placed("tenant", NOBODY) is NOBODY
+
+
+def test_the_opaque_id_of_a_session_is_that_of_its_tenant() -> None:
+    ids = {session_id(tenant, session) for tenant in ("a", "b") for session in ("one", "half \udc80")}
+    assert len(ids) == 4
+    assert all(one.startswith("sess_") and one.isascii() for one in ids)
+
+
+def test_a_session_is_named_by_its_client_and_by_no_key_of_the_cache() -> None:
+    assert asker_of({"x-session-id": "mine"}, {}).is_named
+    assert not asker_of({}, {"prompt_cache_key": "key"}).is_named

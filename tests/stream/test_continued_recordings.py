@@ -190,7 +190,6 @@ def recordings() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.untraced
 @given(data=st.data())
 @settings(max_examples=examples(200), deadline=None)
 def test_broken_off_at_any_tokens_it_is_the_same_answer(data: st.DataObject) -> None:
