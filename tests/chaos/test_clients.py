@@ -36,13 +36,7 @@ def test_clients_that_never_read() -> None:
             for client in clients:
                 await client.post()
             connections = behind_us.connections
-            held: set[int] = set()  # connections of which the backend has had to wait, be they dropped by now
-
-            def all_held() -> bool:
-                held.update(number for number, one in enumerate(connections) if not one.writable.is_set())
-                return len(held) == crowd
-
-            await until(all_held, "the backend waits")
+            await until(lambda: sum(one.has_waited for one in connections) == crowd, "the backend has waited for each")
             assert resident(running) - before < crowd * PER_CLIENT
             await until(lambda: all(one.lost.done() for one in connections), "all were dropped")
             await running.says("delivery=client_left", times=crowd)

@@ -85,6 +85,7 @@ class Connection(asyncio.Protocol):
         # Set while the gateway reads as fast as we write.
         self.writable = asyncio.Event()
         self.writable.set()
+        self.has_waited = False  # to write, at any time
         self.sent = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -109,6 +110,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.writable.clear()
+        self.has_waited = True
 
     def resume_writing(self) -> None:
         self.writable.set()
