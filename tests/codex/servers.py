@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from threading import Thread
 from typing import Any, TypeVar
 
+import pytest
 from aiohttp import web
 
 from responses_gateway.server.app import create_app as create_gateway
@@ -89,10 +90,13 @@ async def open_stage(options: SimulatorOptions, backends: list[str], overrides: 
     of the gateway's settings."""
     simulator = create_simulator(options)
     tape = Tape()
-    async with serving(simulator) as simulator_url:
-        settings = Settings(backend=backends or [simulator_url], access_log=False, **{"store": "memory", **overrides})
-        async with _gateway(settings) as (host, port), tape.listening(host, port) as tapped:
-            yield Stage(simulator, tape, f"http://127.0.0.1:{tapped}/v1")
+    with pytest.MonkeyPatch.context() as patch:
+        # Because a process that reads a page has a low priority, and gets little of a busy machine.
+        patch.setattr("responses_gateway.server.features.hosted_tools.opening.FETCH_SECONDS", PATIENCE)
+        async with serving(simulator) as simulator_url:
+            settings = Settings(backend=backends or [simulator_url], access_log=False, **{"store": "memory", **overrides})
+            async with _gateway(settings) as (host, port), tape.listening(host, port) as tapped:
+                yield Stage(simulator, tape, f"http://127.0.0.1:{tapped}/v1")
 
 
 @asynccontextmanager
