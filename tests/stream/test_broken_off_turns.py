@@ -192,11 +192,11 @@ def test_cut_after_every_event_of_every_turn(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", list(FAMILIES))
+@pytest.mark.untraced
 @given(
     cuts=st.lists(st.lists(st.floats(0.0, 1.0), max_size=2), min_size=1, max_size=TURNS),
     size=st.integers(20, 4000),
 )
-@pytest.mark.untraced
 @settings(max_examples=examples(15), deadline=None)
 def test_broken_off_anywhere_it_is_the_same_response(dialect: str, wholes: Shown, cuts: list[list[float]], size: int) -> None:
     talk = Talk(dialect, size)

@@ -128,6 +128,15 @@ class ApiError(Exception):
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
 
+def forget_frames(error: BaseException) -> None:
+    """Let go of the frames that an error, and those that led to it, have passed. Where a variable of such a frame keeps the
+    error, they would keep each other, and the request, until the collector of cycles comes."""
+    passed: BaseException | None = error
+    while passed is not None:
+        passed.__traceback__ = None
+        passed = passed.__context__
+
+
 def invalid_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     """Return a 400: the request itself is wrong; `param` names the field (e.g. `input[3].output`)."""
     return ApiError(400, message, param=param, code=code)

@@ -30,7 +30,7 @@ from responses_gateway.backend.transport.optional_fields import (
 from responses_gateway.bounded_body import read_at_most
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
 from responses_gateway.wire.chat import first_failure
-from responses_gateway.wire.errors import ApiError, read_error_chunk, server_error, status_in_place
+from responses_gateway.wire.errors import ApiError, forget_frames, read_error_chunk, server_error, status_in_place
 from responses_gateway.wire.sse import SSEDecoder, SSETooLong
 
 _ERROR_BODY_LIMIT = 64 * 1024
@@ -248,7 +248,7 @@ class Backend:
 
 def _unreachable(error: Exception, *, large: bool) -> Unreachable:
     """Return the message about a backend that did not answer; `large` tells about the request's body."""
-    _forget_frames(error)
+    forget_frames(error)  # because aiohttp keeps errors of connecting in variables of such frames
     match error:
         case aiohttp.ConnectionTimeoutError():
             return Unreachable("connect_timeout", "The backend did not accept the connection in time.", 504)
@@ -260,15 +260,6 @@ def _unreachable(error: Exception, *, large: bool) -> Unreachable:
             return Unreachable("connect", "The backend cannot be reached: is it running, and is its URL right?")
     message = f"The backend closed the connection without an answer ({type(error).__name__})."
     return Unreachable("dropped", message, body_may_be_why=large)
-
-
-def _forget_frames(error: BaseException) -> None:
-    """Let go of the frames that an error has passed. aiohttp keeps errors of connecting in variables of such frames: they would
-    keep each other, and the request, until the collector of cycles comes."""
-    passed: BaseException | None = error
-    while passed is not None:
-        passed.__traceback__ = None
-        passed = passed.__context__
 
 
 def _tls_problem(error: aiohttp.ClientSSLError) -> str:

@@ -32,7 +32,7 @@ from responses_gateway.server.resources.socket_messages import (
 from responses_gateway.server.resources.socket_responses import SocketResponses
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.telemetry import logs
-from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.errors import ApiError, forget_frames, server_error
 from responses_gateway.wire.requests import LARGE, ResponsesRequest
 
 # Seconds between two pings; a client that does not answer one has left.
@@ -228,7 +228,6 @@ class _Session:
             await self._refuse(error, lane.name)
             if lane.continues is not None:
                 self._responses.evict(lane, lane.continues)
-        del error  # because it has this frame, which would keep it, and the request, until the collector of cycles comes
         lane.answered()
 
     async def _continue_steered(self, lane: Lane) -> None:
@@ -239,7 +238,6 @@ class _Session:
             error = await self._create(lane, request)
             if error is not None:
                 lane.steering.not_applied(error)
-            del error  # as above
             lane.answered()
 
     async def _create(self, lane: Lane, asked: WaitingMessage | ResponsesRequest) -> ApiError | None:
@@ -247,6 +245,7 @@ class _Session:
         try:
             await self._responses.make(lane, asked)
         except ApiError as error:
+            forget_frames(error)  # because a frame that called this one keeps it in a variable
             return error
         except StoreUnavailable as error:
             logs.logger().error("the store fails", extra=logs.fields(error=str(error)))
