@@ -42,11 +42,11 @@ async def detail(served: Served, session_id: str) -> Row:
     return found
 
 
-async def play(served: Served, name: str) -> list[Row]:
-    """Send the captured requests of a scenario, in their order; return them."""
+async def play(served: Served, name: str, **headers: str) -> list[Row]:
+    """Send the captured requests of a scenario, in their order, with more headers; return them."""
     requests: list[Row] = json.loads((DATA / "sessions" / f"{name}.json").read_text())
     for request in requests:
-        answer = await send(served, request)
+        answer = await send(served, {**request, "headers": {**request["headers"], **headers}})
         assert answer.status == 200, answer.body
     return requests
 
@@ -89,6 +89,21 @@ def test_a_session_is_a_row_and_a_tree_of_threads() -> None:
             assert {name: shown[name] for name in ("id", "session", "turns")} == {
                 name: row[name] for name in ("id", "session", "turns")
             }
+
+    run(test())
+
+
+@pytest.mark.parametrize("scenario", ["claude-nested-hints", "codex-nested", "opencode-child"])
+def test_a_session_that_a_router_names_has_the_same_tree(scenario: str) -> None:
+    async def tree(**router: str) -> list[Any]:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            await play(served, scenario, **router)
+            (row,) = await rows(served)
+            assert router.get("X-Dynamo-Session-ID") in (None, row["session"])
+            return shape((await detail(served, row["id"]))["threads"])
+
+    async def test() -> None:
+        assert await tree(**{"X-Dynamo-Session-ID": "router"}) == await tree()
 
     run(test())
 

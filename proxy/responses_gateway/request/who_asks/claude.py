@@ -47,6 +47,7 @@ def read_claude(said: Statements, headers: Headers, body: Body) -> None:
     said.say("turn", headers.get(_PROMPT), f"header {_PROMPT}")
     said.say("agent", headers.get(_TYPE), f"header {_TYPE}")
     _read_kind(said, headers.get(_CLASS), body)
+    said.know("thread", said.values["session"], said.source["session"])  # of its first agent, also in a router's session
     seconds = _tool_seconds(headers.get(_DURATIONS))
     if seconds is not None:
         said.know("tool_seconds", seconds, f"header {_DURATIONS}")
