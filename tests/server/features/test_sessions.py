@@ -259,6 +259,43 @@ def test_relayed_requests_count_where_they_name_a_session() -> None:
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({}, "title"),
+        ({"prompt_cache_key": "ses_1"}, "title"),
+        ({"client_metadata": {"app": "x"}}, "title"),
+        ({"prompt_cache_key": "ses_1", "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}]}, None),
+    ],
+)
+def test_a_title_of_opencode_is_one_whatever_else_its_request_says(fields: Row, kind: str | None) -> None:
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            asks = [{"role": "developer", "content": "You write titles."}, {"role": "user", "content": "Do it."}]
+            headers = {"x-session-affinity": "ses_1", "x-session-id": "ses_1"}
+            assert (await post(served, input=asks, headers=headers, **fields)).status == 200
+            (row,) = await rows(served)
+            ((thread,),) = [(await detail(served, row["id"]))["threads"]]
+            assert [request.get("kind") for request in thread["requests"]] == [kind]
+            assert row["turns"] == (kind is None)
+
+    run(test())
+
+
+def test_a_request_whose_options_only_warm_is_no_turn() -> None:
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            headers = {"x-session-id": "s1"}
+            for options in ({"prewarm": True}, {"prewarm": False}):
+                assert (await post(served, prompt_cache_options=options, headers=headers)).status == 200
+            (row,) = await rows(served)
+            (thread,) = (await detail(served, row["id"]))["threads"]
+            assert [request.get("kind") for request in thread["requests"]] == ["prewarm", None]
+            assert (row["requests"], row["turns"]) == (2, 1)
+
+    run(test())
+
+
 @pytest.mark.parametrize("padding", [0, 400_000])
 def test_a_relayed_request_may_name_its_session_in_its_body_alone(padding: int) -> None:
     async def test() -> None:

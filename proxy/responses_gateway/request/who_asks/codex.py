@@ -55,24 +55,19 @@ class _TurnMetadata(msgspec.Struct):
 
 def read_codex(said: Statements, headers: Headers, body: Body, *, handshake: bool) -> None:
     """Take what Codex says. `handshake`: the headers are those of a WebSocket."""
-    _read(said, headers, body, handshake=handshake)
-    _settle(said)
-
-
-def _read(said: Statements, headers: Headers, body: Body, *, handshake: bool) -> None:
     metadata = body.get("client_metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     for name, field in _METADATA.items():
         said.say(name, metadata.get(field), f"client_metadata.{field}")
     _read_turn(said, metadata.get(_TURN_METADATA), "client_metadata.x-codex-turn-metadata")
-    if handshake:
-        return
-    _read_turn(said, headers.get(_TURN_METADATA), f"header {_TURN_METADATA}")
-    for name, header in _HEADERS.items():
-        said.say(name, headers.get(header), f"header {header}")
-    said.say("session", headers.get("session_id"), "header session_id")  # of versions up to 0.98, and of pi
-    if _MEMORY in headers:
-        said.know("kind", "auxiliary", f"header {_MEMORY}")
+    if not handshake:
+        _read_turn(said, headers.get(_TURN_METADATA), f"header {_TURN_METADATA}")
+        for name, header in _HEADERS.items():
+            said.say(name, headers.get(header), f"header {header}")
+        said.say("session", headers.get("session_id"), "header session_id")  # of versions up to 0.98, and of pi
+        if _MEMORY in headers:
+            said.know("kind", "auxiliary", f"header {_MEMORY}")
+    _settle(said)
 
 
 def _settle(said: Statements) -> None:

@@ -39,8 +39,11 @@ def asker_of(headers: Headers, body: Body, *, handshake: bool = False) -> Asker:
         native = _within(explicit, native)
     elif "session" not in native:
         native.say("session", body.get("prompt_cache_key"), "prompt_cache_key")
+    options = body.get("prompt_cache_options")
     if body.get("generate") is False:
         native.know("kind", "prewarm", "generate")
+    elif isinstance(options, dict) and options.get("prewarm") is True:
+        native.know("kind", "prewarm", "prompt_cache_options.prewarm")
     for name in _FINAL:
         if named.get(name, "").lower() == "true":
             native.know("final", value=True, source=f"header {name}")

@@ -69,17 +69,18 @@ def asking(request: ResponsesRequest, caller: Caller, reading: Reading | None) -
         return NOBODY if not told["metadata"] and NAMES.isdisjoint(map(str.lower, headers)) else asker_of(headers, told)
     extra = request.model_extra
     nvext = None if not extra else extra.get("nvext")
-    says_so = request.client_metadata or request.prompt_cache_key or request.generate is False or nvext
+    says_so = request.client_metadata or request.prompt_cache_key or request.only_warms or nvext
     if not says_so and NAMES.isdisjoint(map(str.lower, headers)):
         return NOBODY
     body = {
         "client_metadata": request.client_metadata,
         "prompt_cache_key": request.prompt_cache_key,
+        "prompt_cache_options": request.prompt_cache_options,
         "generate": request.generate,
         "nvext": nvext,
+        "input": request.input,
+        "tools": request.tools,
     }
-    if not says_so:
-        body |= {"input": request.input, "tools": request.tools}
     return asker_of(headers, body, handshake=caller.over_websocket)
 
 
