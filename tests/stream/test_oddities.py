@@ -61,6 +61,16 @@ def test_numbers_among_the_texts_are_texts() -> None:
     assert play(chunk({"reasoning_content": 4}), text("Hi"), finish()).said == [("reasoning", "4"), ("text", "Hi")]
 
 
+def test_numbers_among_the_arguments_are_pieces_of_them() -> None:
+    begin = [call(0, "a", "weather", '{"days": '), call(0, None, None, 5), call(0, None, None, ', "wind": ')]
+    played = play(*begin, call(0, None, None, True), call(0, None, None, "}"), finish())
+    assert played.said == [("call", "weather", '{"days": 5, "wind": true}')]
+
+
+def test_arguments_that_are_a_number_are_the_clients_to_refuse() -> None:
+    assert play(text("Hi"), call(0, "a", "clock", 5), finish()).said == [("text", "Hi"), ("call", "clock", "5")]
+
+
 def test_a_marker_with_space_behind_it() -> None:
     played = play(text("Hi"), finish(), b"data: [DONE] \n\n", done=False)
     assert (played.response["status"], played.translator.malformed) == ("completed", 0)

@@ -45,7 +45,7 @@ class FunctionDelta(msgspec.Struct, gc=False):
     """`function` of a tool call: the name (in the first delta) and a piece of the arguments."""
 
     name: str | None = None
-    arguments: str | dict[str, Any] | list[Any] | None = None
+    arguments: str | dict[str, Any] | list[Any] | int | float | bool | None = None
     parameters: Any = None  # what some servers call the arguments, as `input`
     input: Any = None
     provider_specific_fields: None = None  # as that of a call
