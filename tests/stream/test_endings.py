@@ -54,6 +54,7 @@ def test_a_normal_stop(reason: str) -> None:
         ("max_tokens", "max_output_tokens"),
         ("model_length", "max_output_tokens"),
         ("MAX_TOKENS", "max_output_tokens"),
+        ("repetition", "max_output_tokens"),
         ("model_context_window_exceeded", "max_output_tokens"),
         ("content_filter", "content_filter"),
         ("content_filter: SAFETY", "content_filter"),
@@ -67,7 +68,7 @@ def test_an_answer_that_was_stopped(reason: str, said: str) -> None:
     assert played.response["completed_at"] is None
 
 
-@pytest.mark.parametrize("reason", ["abort", "error", "ERROR", "insufficient_system_resource", "network_error"])
+@pytest.mark.parametrize("reason", ["abort", "error", "ERROR", "insufficient_system_resource", "network_error", "time_limit"])
 def test_a_generation_that_the_backend_gave_up(reason: str) -> None:
     played = play(text("Hi"), finish(reason))
     assert played.error == ("server_error", "The backend aborted the generation.")

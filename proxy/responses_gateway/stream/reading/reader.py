@@ -18,10 +18,13 @@ from responses_gateway.wire.deltas import Delta, Finish, FinishReason, Reasoning
 from responses_gateway.wire.tools import ToolTable
 from responses_gateway.wire.usage import counts_of, merged
 
-# What servers call the ways to stop, in small letters; anything else is taken as a normal stop.
-_LENGTH = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded")
+# What servers call the ways to stop, in small letters; anything else is taken as a normal stop. At a `repetition` vLLM stops.
+_LENGTH = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded", "repetition")
 _FILTER = ("content_filter", "content_filtered", "safety", "recitation", "prohibited_content", "sensitive")
-_ERROR = ("abort", "cancelled", "error", "insufficient_system_resource", "malformed_function_call", "network_error", "timeout")
+_ERROR = (
+    "abort", "cancelled", "error", "insufficient_system_resource", "malformed_function_call", "network_error",
+    "time_limit", "timeout",
+)  # fmt: skip
 _CALLS = frozenset({"tool_calls", "tool_call", "tool_use", "function_call"})  # a normal stop, too
 FINISH_REASONS: dict[str, FinishReason] = {
     **dict.fromkeys(_LENGTH, "length"),
@@ -175,8 +178,8 @@ class Reader:
         if not self._text_came:
             rest.content = message.content
             rest.refusal = message.refusal
-            thought = "" if calls is not None else _thought_of(message)
-            rest.reasoning = _end_of(thought, self.said and self.said("reasoning"))
+            thought = message.reasoning or message.reasoning_content or message.thinking or message.reasoning_text
+            rest.reasoning = _end_of(thought, self.said and self.said("reasoning")) if calls is None else ""
         elif isinstance(message.content, str):
             rest.content = _end_of(message.content, self.said and self.said("output_text"))
         if calls is not None or not (self._text_came and self._raw):
@@ -284,10 +287,6 @@ def _end_of(whole: str | None, said: str | None) -> str:
     beginning = said.lstrip()
     end = whole[begin + len(beginning) :] if whole.startswith(beginning, begin) else ""
     return end if end.strip() else ""
-
-
-def _thought_of(delta: chat.Delta) -> str | None:
-    return delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_text
 
 
 def _continues(half: _Piece, delta: Delta) -> bool:
