@@ -301,8 +301,10 @@ def _tree(sql: Sql, tenant: str, name: str) -> Tree | None:
 
 
 def _parent_of(sql: Sql, tree: int, parentage: Parentage) -> int:
-    """Return the key of the call that another one continues; 0 if it begins something."""
-    key = 0 if parentage.response is None else _last_key(sql, tree, "id = ?", parentage.response)
+    """Return the key of the call that another one continues; 0 if it begins something. What a warm-up sampled is in no prompt,
+    so that its parent is continued."""
+    continued = "key IN (SELECT CASE kind WHEN 'prewarm' THEN parent ELSE key END FROM model_calls WHERE tree = ? AND id = ?)"
+    key = 0 if parentage.response is None else _last_key(sql, tree, continued, tree, parentage.response)
     linked = (_last_key(sql, tree, "prompt_digest = ? AND answer_digest = ?", *link) for link in parentage.links)
     key = key or next(filter(None, linked), 0)
     if key or parentage.thread is None:

@@ -17,6 +17,7 @@ from responses_gateway.simulator import RECEIVED, create_app, serving
 from tests.hosted.websites import searched_web
 from tests.server.fleet_of_simulators import WEATHER, fleet
 from tests.server.hosted.model import Model, model
+from tests.server.resources.test_websocket_resource import connect
 from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run, simulated
 from tests.server.scripted_backend import chunk
 
@@ -75,6 +76,32 @@ def test_titles_compactions_and_sub_agents_are_calls_of_their_own() -> None:
         assert (calls[2]["thread"], calls[2]["agent"]) == ("a0123456789abcdef", "Explore")
         assert [call["parent"] for call in calls] == [None, None, None, None, calls[0]["id"]]
         assert chain["call_ids"] == [calls[0]["id"], calls[4]["id"]]
+
+    run(test())
+
+
+@pytest.mark.parametrize("token_true", ["0", "1"])
+@pytest.mark.parametrize("warms", [{"generate": False}, {"prompt_cache_options": {"prewarm": True}}])
+def test_a_warm_up_is_a_call_of_its_own(warms: Json, token_true: str) -> None:
+    """Nobody has seen the token that the model sampled for it: Codex warms each thread up, and continues that by its id."""
+
+    async def test() -> None:
+        async with (
+            simulated(store="memory") as served,
+            connect(served, **{"X-Rollout-Id": "ep1", "X-Token-True": token_true}) as s,
+        ):
+            first = await s.ask("scenario: plain", **warms)
+            one = await s.ask("scenario: plain, now", previous_response_id=first["id"])
+            again = await s.ask("more context", previous_response_id=one["id"], **warms)
+            two = await s.ask("scenario: plain, go on", previous_response_id=again["id"])
+            calls = (await read(served))["calls"]
+            chain = await read(served, f"?chain={two['id']}")
+        assert [call["kind"] for call in calls] == ["prewarm", None, "prewarm", None]
+        assert [call["parent"] for call in calls] == [None, None, one["id"], one["id"]]
+        assert [call["reason"] for call in calls] == [None] * 4
+        assert chain["token_ids"] == calls[3]["prompt_token_ids"] + calls[3]["generation_token_ids"]
+        assert (chain["call_ids"], chain["breaks"]) == ([one["id"], two["id"]], [])
+        assert sum(chain["mask"]) == sum(len(calls[number]["generation_token_ids"]) for number in (1, 3))
 
     run(test())
 
