@@ -78,6 +78,22 @@ def test_an_answer_that_is_cut_unasked_is_warned_of_once(caplog: pytest.LogCaptu
     assert "default_max_output_tokens" in warning["advice"]
 
 
+def test_a_prompt_that_is_only_read_is_no_answer_that_was_cut(caplog: pytest.LogCaptureFixture) -> None:
+    """The gateway itself asks for one token then; the next answer that is cut is warned of."""
+
+    async def test() -> None:
+        async with serving(SimulatedBackend(change=limited).app) as url, gateway(url, adapt=False) as served:
+            warmed = await post(served, QUESTION, prompt_cache_options={"prewarm": True})
+            assert warmed.final["status"] == "completed"
+            served.metric("requests_total")
+            assert warnings(caplog) == []
+            await post(served, QUESTION)
+            served.metric("requests_total")
+
+    run(test())
+    assert len(warnings(caplog)) == 1
+
+
 @pytest.mark.parametrize("make", [mlx, transformers])
 def test_a_gateway_that_adapts_asks_for_enough(make: Make, lines: list[str]) -> None:
     async def test() -> None:

@@ -214,11 +214,11 @@ def outcome_of(facts: RequestFacts) -> str:
 def answer_facts(translator: Translator) -> AnswerFacts:
     """Return what is known of an answer so far."""
     lifecycle = translator.lifecycle
-    turn = lifecycle.turn
+    options = translator.options
     writer = translator.writer
-    finish_reason = turn.finish_reason
+    finish_reason = lifecycle.turn.finish_reason
     return AnswerFacts(
-        response_id=translator.options.response_id,
+        response_id=options.response_id,
         status=translator.status,
         ended=translator.ended,
         state=lifecycle.state,
@@ -228,7 +228,7 @@ def answer_facts(translator: Translator) -> AnswerFacts:
         reasoning_from=translator.tokens.reasoning_from,
         disagrees=translator.tokens.disagrees,
         finish_reason=finish_reason,
-        cut_unasked=finish_reason == "length" and translator.options.echo.get("max_output_tokens") is None,
+        cut_unasked=finish_reason == "length" and not options.discarded and options.echo.get("max_output_tokens") is None,
         reason=translator.incomplete_reason or (translator.error.code if translator.error is not None else None),
         items=writer.items,
         events=writer.deltas,
@@ -236,5 +236,5 @@ def answer_facts(translator: Translator) -> AnswerFacts:
         repairs=translator.repairs,
         malformed=translator.malformed,
         diverged=translator.answer.diverged,
-        service_tier=translator.options.echo.get("service_tier"),
+        service_tier=options.echo.get("service_tier"),
     )
