@@ -1,4 +1,4 @@
-"""A last delta that has all calls of the answer once more: a client would run them twice."""
+"""A last delta, or one behind it, that has all calls of the answer once more: a client would run them twice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.stream.stream_player import arguments, call, chunk, finish, play
+from tests.stream.stream_player import arguments, call, chunk, finish, play, usage
 
 ONE = [call(0, "a", "weather"), arguments(0, '{"a": '), arguments(0, "1}")]
 TWO = [*ONE, call(1, "b", "weather"), arguments(1, '{"a": 2}')]
@@ -32,6 +32,13 @@ def test_several_calls_do_not_come_twice(ids: str, index: bool) -> None:
     played = play(*TWO, chunk(again(1, 2, ids=ids, index=index), finish="tool_calls"))
     assert played.said == [("call", "weather", '{"a": 1}'), ("call", "weather", '{"a": 2}')]
     assert played.translator.repairs["message_repeated"] == 1
+
+
+@pytest.mark.parametrize("end", [usage(prompt_tokens=9, completion_tokens=9), b""])
+@pytest.mark.parametrize("ids", ["", "new"])
+def test_nor_do_they_behind_the_reason(ids: str, end: bytes) -> None:
+    played = play(*TWO, finish("tool_calls"), chunk(again(1, 2, ids=ids)), end)
+    assert played.said == [("call", "weather", '{"a": 1}'), ("call", "weather", '{"a": 2}')]
 
 
 def test_nor_does_one_that_has_lost_its_id() -> None:

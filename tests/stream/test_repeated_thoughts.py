@@ -25,6 +25,11 @@ def test_neither_thought_nor_text_comes_twice(field: str, before: list[bytes], c
     assert played.translator.repairs["message_repeated"] == 1 + bool(before and content)
 
 
+def test_nor_do_they_behind_the_reason() -> None:
+    played = play(*THOUGHTS, *TEXTS, finish(), chunk({"reasoning": THOUGHT, "content": TEXT}))
+    assert played.said == [("reasoning", THOUGHT), ("text", TEXT)]
+
+
 def test_so_it_is_behind_a_call() -> None:
     called = [call(0, "a", "weather"), arguments(0, '{"a": 1}')]
     last = chunk({"reasoning": THOUGHT, "tool_calls": []}, finish="tool_calls")

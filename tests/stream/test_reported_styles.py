@@ -89,6 +89,8 @@ LONG = "It is sunny in Rome."
         ([text("It is sunny"), text(" in Rome."), chunk({"content": LONG}, "stop")], LONG),
         ([text(LONG), chunk({"content": ""}, "stop"), event({"choices": [{"index": 0, "message": {"content": LONG}}]})], LONG),
         ([text(LONG), finish(), finish()], LONG),
+        ([text("It is sunny"), text(" in Rome."), finish(), text(LONG)], LONG),
+        ([text(LONG), finish(), text(" More.")], LONG + " More."),
         ([chunk({"content": LONG}, "stop")], LONG),
         ([text("ha"), chunk({"content": "ha"}, "stop")], "haha"),
         ([text(LONG), text(LONG), finish()], 2 * LONG),

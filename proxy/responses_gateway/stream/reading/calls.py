@@ -11,7 +11,7 @@ What an entry tells is weighed in this order.
    calls, or unfinished ones, each belongs to the call at its place.
 
 A name begins another call in the place of a known one if it is another name, or if that one is whole and other arguments
-come. The same arguments once more are the same call once more, and so are all calls once more in the last chunk. A piece that
+come. The same arguments once more are the same call once more, and so are all calls once more at the end. A piece that
 repeats all arguments before it brings the rest alone (`call.py`). Arguments at an unknown index are those of the only call that
 has none, if it still has none at the end; another object behind the end of a call may be those of any that has none. `{}`,
 `""` and `null` are arguments only where none follow (`placeholders.py`); with an id of its own `{}` is a call, unless its tool
@@ -70,7 +70,7 @@ class CallReader:
         return bool(self._queue or self._nameless)
 
     def read(self, delta: chat.Delta, out: list[Delta], *, last: bool) -> None:
-        """Read the calls of a delta; the `last` one may have all of them once more."""
+        """Read the calls of a delta; the `last` one, or one behind it, may have all of them once more."""
         entries = delta.tool_calls or []
         for entry in entries:
             entry.function = _function_of(entry)

@@ -89,21 +89,21 @@ class Reader:
             choice = self._choice_to_read(chunk.choices or ())
         if choice is not None:
             delta = choice.delta
+            self._finished = self._finished or bool(choice.finish_reason)
             if delta is None or choice.message is not None:
                 delta = self._beside_message(choice)
             if delta is not None:
-                if choice.finish_reason and not self._thought_again:
+                if self._finished and not self._thought_again:
                     self._drop_repeated(delta)
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
                 self._read_delta(delta, logprobs and self._spelled(logprobs), out)
                 if delta.tool_calls or delta.function_call is not None:
                     if self._calls is None:
                         self._calls = CallReader(self._tools, self.repairs, self._requires, generated=self._generated)
-                    self._calls.read(delta, out, last=bool(choice.finish_reason))
+                    self._calls.read(delta, out, last=self._finished)
                 if chunk.lenient or self._half is not None:
                     out = self._with_joined_surrogates(out)
             if choice.finish_reason:
-                self._finished = True
                 self._release(out)
                 reason = choice.finish_reason
                 if reason != "stop":
@@ -189,8 +189,8 @@ class Reader:
         return rest
 
     def _drop_repeated(self, delta: chat.Delta) -> None:
-        """Take from the last delta what is all of the thought, or of the text, before it: no answer is likely to say it twice
-        in a row. Behind another thought, a text may well come again."""
+        """Take from a delta at the end, or behind it, what is all of the thought or of the text before it: no answer is likely
+        to say it twice in a row. Behind another thought, a text may well come again."""
         for kind, names in _FIELDS:
             text = next((text for name in names if (text := getattr(delta, name))), None)
             if isinstance(text, str) and len(text) >= _LEAST_REPEATED and self.said is not None and self.said(kind) == text:
