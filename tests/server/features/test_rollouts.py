@@ -179,6 +179,22 @@ def test_what_is_no_id_of_a_rollout_is_refused() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("with_keys", [True, False])
+def test_a_key_with_no_rollout_behind_its_colon_is_refused(with_keys: bool) -> None:
+    """Else a trainer whose name is empty finds out at the end that nothing was kept."""
+    key = "a-key-of-alice-that-is-long-enough"
+
+    async def test() -> None:
+        settings = {"api_keys": {"alice": hash_of(key)}} if with_keys else {}
+        async with simulated(**settings) as served, aiohttp.ClientSession() as session:
+            for given, expected in ((f"{key}:", 400), (f"{key}:ep1", 200), (key, 200)):
+                headers = {"Authorization": f"Bearer {given}"}
+                body = {"model": "simulator", "input": "hi"}
+                assert await status(session, "post", f"{served.url}/v1/responses", json=body, headers=headers) == expected
+
+    run(test())
+
+
 def test_without_a_store_the_tokens_in_memory_are_bounded_and_the_record_says_what_was_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

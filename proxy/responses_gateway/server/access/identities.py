@@ -35,7 +35,7 @@ class Identities:
     async def _name_of(self, request: web.Request, exchange: Exchange) -> str:
         key = given_key(request.headers)
         name = self._keys.name_of(key)
-        rollout = ""
+        rollout: str | None = None
         if name is None and ":" in key:  # as a key of the settings may have it, too, it is looked up as it is first
             key, _, rollout = key.rpartition(":")
             name = self._keys.name_of(key)
@@ -44,7 +44,7 @@ class Identities:
             found = await self._from_elsewhere(request, key)
             if found is None:
                 return require_key(self._keys, request.headers)
-        if rollout:
+        if rollout is not None:
             exchange.rollout = rollout_name(rollout)
         if found is None:
             assert name is not None
