@@ -62,12 +62,13 @@ class CallRecord(NamedTuple):
 
 class Parentage(NamedTuple):
     """Where the parent of a response's first call is looked for: the response that the request names, what its messages
-    continue (the longest first), the last call of this kind in its thread."""
+    continue (the longest first), the last call of this kind in its thread that has another `prompt` (the digest)."""
 
     response: str | None
     links: Sequence[Link]
     thread: str | None = None
     kind: str | None = None
+    prompt: bytes = b""
 
 
 class KeptCall(NamedTuple):
@@ -235,10 +236,9 @@ class TokenTreeTable:
     def delete(self, sql: Sql, tenant: str, name: str) -> bool:
         """Delete a tree. Return False where there is none."""
         tree = _tree(sql, tenant, name)
-        if tree is None:
-            return False
-        _delete(sql, tree.key)
-        return True
+        if tree is not None:
+            _delete(sql, tree.key)
+        return tree is not None
 
 
 def delete_expired(sql: Sql, now: float, limit: int) -> int:
@@ -309,9 +309,9 @@ def _parent_of(sql: Sql, tree: int, parentage: Parentage) -> int:
     key = key or next(filter(None, linked), 0)
     if key or parentage.thread is None:
         return key
-    # A thread whose history was rewritten goes on all the same: the calls of another kind in it stand beside it.
-    condition = "thread = ? AND coalesce(kind, 'main') = coalesce(?, 'main')"
-    return _last_key(sql, tree, condition, parentage.thread, parentage.kind)
+    # A thread whose history was rewritten goes on all the same. Calls of another kind, and repeated ones, stand beside it.
+    condition = "thread = ? AND coalesce(kind, 'main') = coalesce(?, 'main') AND (prompt_digest IS NULL OR prompt_digest <> ?)"
+    return _last_key(sql, tree, condition, parentage.thread, parentage.kind, parentage.prompt)
 
 
 def _last_key(sql: Sql, tree: int, condition: str, *values: Any) -> int:

@@ -106,6 +106,25 @@ def test_a_warm_up_is_a_call_of_its_own(warms: Json, token_true: str) -> None:
     run(test())
 
 
+@pytest.mark.parametrize("first", ["scenario: plain", "scenario: plain fault: drop=8,times=1"])
+@pytest.mark.parametrize("token_true", ["0", "1"])
+def test_a_prompt_that_is_asked_again_stands_beside_the_first_attempt(first: str, token_true: str) -> None:
+    """Whether that failed, or its answer was thrown away, the client goes on from the second one."""
+
+    async def test() -> None:
+        async with simulated(store="memory", retries=0) as served:
+            headers = {"X-Rollout-Id": "ep1", "X-Session-Id": "s1", "X-Token-True": token_true}
+            await said(served, user("before that"), headers=headers)
+            await post(served, model="simulator", input=[user(first)], headers=headers)
+            two = await said(served, user(first), headers=headers)
+            await said(served, user(first), *two["output"], user("scenario: plain"), headers=headers)
+            calls = (await read(served))["calls"]
+        before = calls[0]["id"]
+        assert [call["parent"] for call in calls] == [None, before, before, two["id"]]
+
+    run(test())
+
+
 def test_summaries_that_the_gateway_asks_for_are_compactions_in_the_session_of_the_chain() -> None:
     async def test() -> None:
         async with simulated(store="memory") as served:

@@ -94,7 +94,7 @@ class ResponseKeeper:
         if self._parentage is None:
             asker = self.prepared.caller.asker
             previous = self.prepared.context.request.previous_response_id
-            self._parentage = Parentage(previous, links.answers, asker.thread, asker.kind)
+            self._parentage = Parentage(previous, links.answers, asker.thread, asker.kind, links.prompt)
         wanted = {**_IDS.get(self.owner, _IDS[""]), **({} if body.get("logprobs") else _LOGPROBS)}
         # The call is on record without what a server refuses.
         added = {name: AddedField(value=value) for name, value in wanted.items()}
