@@ -58,6 +58,12 @@ def test_the_input_is_the_same_at_every_split(ascii_only: bool) -> None:
         ('{"patch": "two\nlines"}', "two\nlines"),
         ('{"patch": "half \\ud83d"}', "half ?"),
         ('"just a string"', "just a string"),
+        ('"{\\"input\\": \\"ls -l\\\\n\\"}"', "ls -l\n"),  # encoded twice
+        ('"{\\"patch\\": \\"x\\"}"', '{"patch": "x"}'),
+        ('"{\\"input\\": \\"x\\"} y"', '{"input": "x"} y'),
+        ('{"command": ["patch", "x"]}', "x"),  # as gpt-oss calls a program
+        ('{"command": ["patch", "x", "y"]}', '{"command": ["patch", "x", "y"]}'),
+        ('{"command": ["bash", "x"]}', '{"command": ["bash", "x"]}'),
         ("ls -l", "ls -l"),
         ("if [ -f x ]; then echo {}; fi", "if [ -f x ]; then echo {}; fi"),
         ("[]", ""),

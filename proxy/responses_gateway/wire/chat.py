@@ -127,9 +127,7 @@ class Choice(msgspec.Struct, gc=False):
     @property
     def stop_string(self) -> str | None:
         """The stop string that the model wrote, if the server tells."""
-        if type(self.stop_reason) is str:
-            return self.stop_reason
-        return self.matched_stop if type(self.matched_stop) is str else None
+        return next((stop for stop in (self.stop_reason, self.matched_stop) if isinstance(stop, str)), None)
 
 
 class PromptTokensDetails(msgspec.Struct, gc=False):
@@ -354,7 +352,8 @@ def _convert_delta(delta: dict[str, Any]) -> None:
     if isinstance(calls, dict | list):
         delta["tool_calls"] = list(_objects([calls] if isinstance(calls, dict) else calls))
         for call in delta["tool_calls"]:
-            call["id"] = _id(call.get("id"))
+            call_id = call.get("id")
+            call["id"] = str(call_id) if type(call_id) in (str, int, float) else None
             call["index"] = whole_number(call.get("index"))
             if isinstance(call.get("function"), str):
                 call["name"] = call.pop("function")
@@ -373,12 +372,6 @@ def _signature(call: dict[str, Any]) -> dict[str, Any] | None:
         if isinstance(signature, str) and signature:
             return {"provider_specific_fields": {"thought_signature": signature}}
     return {"thought_signature": alone} if isinstance(alone, str) and alone else None
-
-
-def _id(value: Any) -> str | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    return value if isinstance(value, str) else None
 
 
 def whole_number(value: Any) -> int | None:

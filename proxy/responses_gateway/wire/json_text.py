@@ -237,6 +237,7 @@ class CustomInput:
     `finish` takes the one string of the object, else the arguments as they stand."""
 
     member: str = CUSTOM_INPUT
+    tool: str = ""  # its name: gpt-oss writes `{"command": ["apply_patch", "…"]}`, as it would call a program
     _buffer: str = ""
     _decoder: StringDecoder | None = None
     _undecided: bool = True
@@ -273,8 +274,12 @@ class CustomInput:
             value: Any = json.loads(arguments, strict=False)
         except (ValueError, RecursionError):
             return arguments
+        if isinstance(value, str):  # which may be the expected object once more
+            inner = read_object(value)
+            value = inner if inner is not None and list(inner) == [self.member] else value
         if isinstance(value, dict):
-            strings = [v for v in value.values() if isinstance(v, str)]
+            values = [v[1] if isinstance(v, list) and len(v) == 2 and v[0] == self.tool else v for v in value.values()]
+            strings = [v for v in values if isinstance(v, str)]
             given = value.get(self.member)
             value = given if isinstance(given, str) else strings[0] if len(strings) == 1 else value
         return value if isinstance(value, str) else arguments if value else ""

@@ -94,7 +94,7 @@ class CustomCallItem:
         self._live = live
         self.replacement: str | None = None
         self._pieces: list[str] = []
-        self._decoder = CustomInput()
+        self._decoder = CustomInput(tool=target.name)
         self._place = writer.open_call("custom_tool_call", item_id, call_id, target, extra)
 
     def append(self, text: str) -> None:
