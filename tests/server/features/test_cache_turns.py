@@ -15,6 +15,7 @@ from aiohttp import web
 
 from responses_gateway.backend import block_sizes
 from responses_gateway.simulator import CACHE, RECEIVED, CacheModel, SimulatorOptions, create_app, serving
+from tests.hosted.websites import searched_web
 from tests.log_lines import Line, log_lines
 from tests.request.builders import function, user
 from tests.server.running_gateway import Served, gateway, post, run
@@ -269,6 +270,23 @@ def test_what_the_gateway_leaves_out_or_changes_is_not_blamed_on_the_template(
                 line = await client.turn(result if call else user(f"scenario: {scenario}, the {number}. time"))
                 causes.append(line.get("cache_cause"))
         assert set(causes) - {None} == {cause} - {None}, causes
+
+    run(test())
+
+
+@pytest.mark.parametrize(("store", "cause"), [("none", "input_changed"), ("memory", None)])
+def test_results_of_the_gateway_s_tools_that_are_not_kept_are_not_blamed_on_the_template(store: str, cause: str | None) -> None:
+    """A client that sends its history has no results of searches; the store has them."""
+
+    async def test() -> None:
+        async with searched_web() as searched, clients(server(), store=store, **searched.settings) as new:
+            client = new(tools=[{"type": "web_search"}])
+            lines = []
+            for number in range(4):
+                text = "research How high is the tower?" if number % 2 == 0 else "plain"
+                lines.append(await client.turn(user(f"scenario: {text} {number}"), store=store != "none"))
+        assert [line.get("cache_cause") for line in lines] == ["first", cause, None, cause]
+        assert caused(lines[3]) == (cause, lost(lines[3]) if cause else 0)
 
     run(test())
 

@@ -32,6 +32,7 @@ from responses_gateway.wire.tools import CUSTOM_INPUT
 T = TypeVar("T")
 
 NOT_RUN_YET = "The user approved this call. It was not run yet."  # the result of a call that was approved, until it is run
+RESULTS_NOT_KEPT = "The results were shown at that time. They are not kept."
 
 
 class InputCall(msgspec.Struct, frozen=True):
@@ -281,7 +282,7 @@ def _web_search(item: Object, path: str) -> ToldCall | None:
     queries = action.get("queries") or [action.get("query") or ""]
     arguments = {"queries": queries} if function == SEARCH.name else _chosen(action, "url", "pattern")
     sources = [str(source.get("url")) for source in objects(action, "sources", f"{path}.action")]
-    return ToldCall(function, arguments, "\n".join(["The results were shown at that time. They are not kept.", *sources]))
+    return ToldCall(function, arguments, "\n".join([RESULTS_NOT_KEPT, *sources]))
 
 
 def _code_interpreter(item: Object, path: str) -> ToldCall:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from responses_gateway.request.input.calls import RESULTS_NOT_KEPT
 from responses_gateway.request.prompt_cache.prompt_print import Prompt, PromptPrint, text_checksum
 
 # Turns of a context whose places are kept: where an earlier one stood is estimated.
@@ -93,8 +94,9 @@ def _repeats(answer: Answer, prompt: Prompt, place: int) -> bool:
     message = prompt.message(place)
     if message is None or message.role != "assistant":
         return False
-    if answer.text is None:
-        return True
+    if answer.text is None:  # of several turns; the results between them may have been left out
+        later = map(prompt.message, range(place, prompt.checksums.count))
+        return not any(message is not None and RESULTS_NOT_KEPT in message.text for message in later)
     calls = len(message.tool_calls) if isinstance(message.tool_calls, list) else 0
     if calls != answer.calls or (answer.thought and not message.thinks):
         return False

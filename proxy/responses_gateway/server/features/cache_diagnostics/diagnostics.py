@@ -148,8 +148,9 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     stack.push_async_callback(sizes.close)
     contexts = Contexts()
     stored = None if table is None else StoredContexts(table, contexts, shared=core.settings.store != "memory")
+    if stored is not None:
+        stack.push_async_callback(stored.close)
     turns = CacheTurns(core, sizes, contexts, stored)
-    stack.push_async_callback(turns.close)
     return Opened(steps=[with_diagnostics], session_steps=[turns.begun], session_notes=[turns.explained])
 
 

@@ -55,11 +55,6 @@ class CacheTurns:
             self._stored.read(_asking(prepared))
         return prepared
 
-    async def close(self) -> None:
-        """Wait until all is written."""
-        if self._stored is not None:
-            await self._stored.close()
-
     def explained(self, prepared: PreparedRequest, translator: Translator, facts: RequestFacts) -> Mapping[str, Any]:
         """Return the fields of the log for a turn; none without a session, or where the server has counted nothing."""
         asker = prepared.caller.asker
