@@ -291,6 +291,35 @@ def test_results_of_the_gateway_s_tools_that_are_not_kept_are_not_blamed_on_the_
     run(test())
 
 
+def test_forks_of_a_response_lose_nothing_of_each_other() -> None:
+    """No input was changed: each goes on from the response that it names, and the tokens of the others were not for it."""
+    app = server()
+
+    async def test() -> None:
+        async with clients(app, store="memory") as new:
+            client = new()
+
+            async def turn(text: str, previous: str | None, **fields: Any) -> tuple[str, Line]:
+                client.items = []
+                line = await client.turn(user(f"scenario: plain {text}"), previous_response_id=previous, store=True, **fields)
+                return str(line["response_id"]), line
+
+            root, _ = await turn("to begin with", None)
+            root, begun = await turn("before the fork", root)
+            forks = [await turn(f"branch {number} {'and so on ' * 20}", root) for number in range(3)]
+            ends = [await turn("on", fork) for fork, _ in forks]
+            assert [caused(line) for _, line in (*forks, *ends)] == [(None, 0)] * 6
+            context = begun["input_tokens"] + begun["output_tokens"]
+            assert [line["cache_context"] for _, line in forks] == [context] * 3
+            app[CACHE].clear()
+            _, line = await turn("another branch", root)
+            assert caused(line) == ("evicted", context // 16 * 16)
+            _, line = await turn("one with other tools", root, tools=[function("other")])
+            assert caused(line) == ("tools_changed", lost(line))
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     ("change", "cause"),
     [

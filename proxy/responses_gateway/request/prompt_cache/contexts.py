@@ -43,21 +43,22 @@ class Contexts:
     def __init__(self, most: int = _MOST) -> None:
         self._trees: TenantValues[_Tree] = TenantValues(most // _CONTEXT, most)
 
-    def turn(self, asking: Asking, prompt: Prompt, report: Report, answer: Answer, block: int = CACHE_BLOCK) -> Explanation:
-        """Take a turn that has ended, and explain what became of the cache."""
+    def turn(
+        self, asking: Asking, prompt: Prompt, report: Report, answer: Answer, block: int = CACHE_BLOCK, *, named: bool = False
+    ) -> Explanation:
+        """Take a turn that has ended, and explain what became of the cache; `named`: see `explained`."""
         tree = self._trees.get(asking.tenant, asking.session) or OrderedDict()
         contexts = tree.setdefault(asking.thread, [])
         tree.move_to_end(asking.thread)
         previous = _continued(contexts, prompt)
         others = [context for thread in tree.values() for context in thread if context is not previous]
-        explanation = explained(previous, prompt, report, others, block)
+        explanation = explained(previous, prompt, report, others, block, named=named)
         turn = Turn(prompt.checksums.count, report.prompt, answer)
         if previous is None:
             context = CachedContext(report.server, prompt.checksums, (turn,))
         else:
             contexts.remove(previous)
-            kept = kept_messages(previous, prompt, explanation)
-            context = previous.followed_by(report.server, prompt, turn, kept)
+            context = previous.followed_by(report.server, prompt, turn, kept_messages(previous, prompt, explanation))
         contexts.append(context)
         del contexts[:-_MOST_OF_THREAD]
         size = sum(map(_size, tree.values()))

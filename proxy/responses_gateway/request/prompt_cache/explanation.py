@@ -50,17 +50,19 @@ class _Difference(NamedTuple):
 
 
 def explained(
-    previous: CachedContext | None, prompt: Prompt, report: Report, others: Sequence[CachedContext], block: int
+    previous: CachedContext | None, prompt: Prompt, report: Report, others: Sequence[CachedContext], block: int, *, named: bool
 ) -> Explanation:
     """Explain a turn. `previous` has the turns from which it goes on, None if it is the first one; `others` are the other
-    contexts of its tree."""
+    contexts of its tree. `named`: it says which response it continues, so that what differs is another branch of its thread."""
     at_server = [one for one in (previous, *others) if one is not None and one.server == report.server]
     # Of what stands before a difference little is known, and of turns before the last ones nothing: the server may know better.
     common = max(report.cached or 0, *(_common_tokens(one, prompt) for one in at_server), 0)
     possible = max(0, min(common, report.prompt - 1)) // block * block
     if previous is None:
         return Explanation("first", 0, 0, report.cached, possible)
-    context = previous.last.end
+    place = difference(previous, prompt) if named else None
+    before_fork = [turn for turn in previous.turns if turn.messages < (place or 0) < previous.checksums.count]
+    context = (before_fork or previous.turns)[-1].end
     if report.cached is None:
         return Explanation("unreported", None, context, None, possible)
     lost = max(0, context - report.cached) // block * block

@@ -139,9 +139,8 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
 
     async def with_diagnostics(prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
         """Have the response tell how its prompt compares with an earlier one, if the request asks for that."""
-        if prepared.context.request.prompt_cache_options is None:
-            return prepared
-        at_end = await comparisons.at_end(prepared)
+        asks = prepared.context.request.prompt_cache_options is not None
+        at_end = await comparisons.at_end(prepared) if asks else None
         return prepared if at_end is None else prepared.with_end(at_end)
 
     sizes = BlockSizes(pool)

@@ -76,7 +76,8 @@ class CacheTurns:
             if start is not None:
                 self._contexts.begin(asking, [start])
         is_unknown = not self._knows_all and _goes_on_elsewhere(known, prompt)
-        explanation = self._contexts.turn(asking, prompt, report, said, self._sizes.of(facts.backend))
+        named = prepared.context.request.previous_response_id is not None
+        explanation = self._contexts.turn(asking, prompt, report, said, self._sizes.of(facts.backend), named=named)
         if asker.final:
             self._contexts.forget(asking.tenant, asking.session)
         elif self._stored is not None:
