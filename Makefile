@@ -18,8 +18,8 @@ JOBS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
 # compiled before.
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE_ALL = -m compileall -q -j 0 proxy/responses_gateway
-# Tracing takes a third of the time, so only a thorough run measures the coverage.
-COVERAGE = $(if $(filter 1,$(THOROUGH)),--cov --cov-fail-under=98)
+# Tracing takes a third of the time, so only CI measures the coverage (COVERAGE=1).
+COVERED = $(if $(filter 1,$(COVERAGE)),--cov --cov-fail-under=98)
 # A test that hangs fails after so many seconds, and is repeated as others are. One that cannot be interrupted, or a fixture, ends its
 # process some time later (pyproject.toml).
 PYTEST = -m pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal --timeout 300 -o timeout_func_only=true -r fER
@@ -60,7 +60,7 @@ test: lint ## what to run before a commit: style, types, pure tests, tests of th
 tests: $(VENV)/.stamp
 	@echo "==> tests: pure and gateway"
 	@$(BIN)/python $(COMPILE_ALL)
-	$(BIN)/python $(PYTEST) -m "pure or gateway" $(COVERAGE) $(ARGS)
+	$(BIN)/python $(PYTEST) -m "pure or gateway" $(COVERED) $(ARGS)
 
 # They start the gateway, so they run it on the newest Python found, if it is newer than that of .venv; the others run it on the oldest.
 # With an installed Redis, where the tests of .venv use the Valkey of a wheel: both are served.
@@ -72,7 +72,7 @@ test-outside: $(VENV)/.stamp ## the other tests: with clients, databases, browse
 	REDIS_SERVER=$$(command -v redis-server || command -v valkey-server) $$python $(PYTEST) -m outside $(ARGS)
 
 test-all: export THOROUGH := 1
-test-all: test test-outside ## all tests, with all of their data and their coverage (THOROUGH=1)
+test-all: test test-outside ## all tests, with all of their data (THOROUGH=1)
 
 lint: $(VENV)/.stamp ## check the style
 	@echo "==> style"

@@ -1,6 +1,6 @@
-"""How much data the tests go through: all of it with THOROUGH=1, as in `make test-all` and CI, else an even part.
+"""How much data the tests go through: all of it with THOROUGH=1, as in `make test-all`, else an even part.
 
-Every test runs in both cases. It is a variable of the environment, because hypothesis and pytest ask while test files are
+Every test runs in both cases. These are variables of the environment, because hypothesis and pytest ask while test files are
 imported, in each process of a run."""
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 THOROUGH = os.environ.get("THOROUGH") == "1"
+# In CI (COVERAGE=1) and in a thorough run a failure belongs to a change. Brief runs try other data each time, by people who can
+# look.
+REPEATABLE = THOROUGH or os.environ.get("COVERAGE") == "1"
 
 T = TypeVar("T")
 

@@ -61,12 +61,17 @@ def test_an_image_is_released_for_both_processors_with_its_provenance_and_its_pa
 
 def test_ci_measures_the_coverage_and_a_run_before_a_commit_does_not() -> None:
     """Tracing makes a run longer by a third, and only the code of a pull request has to be covered."""
-    assert re.search(r"^export THOROUGH=1\b", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
-    for thorough, measured in (("1", True), ("", False)):
+    assert re.search(r"^export COVERAGE=1\b", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
+    for coverage, measured in (("1", True), ("", False)):
         planned = subprocess.run(
-            ["make", "--dry-run", "tests", f"THOROUGH={thorough}"], cwd=ROOT, capture_output=True, text=True, check=True
+            ["make", "--dry-run", "tests", f"COVERAGE={coverage}"], cwd=ROOT, capture_output=True, text=True, check=True
         )
         assert ("--cov --cov-fail-under=98" in planned.stdout) is measured
+
+
+def test_all_data_are_tried_on_a_machine_of_their_own() -> None:
+    """They take longer than all the rest of CI."""
+    assert "make test THOROUGH=1" in commands(read(ROOT / ".github" / "workflows" / "ci.yml"))
 
 
 def release_notes(*arguments: str) -> subprocess.CompletedProcess[str]:

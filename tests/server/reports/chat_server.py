@@ -41,7 +41,7 @@ class ChatServer:
         answer = self._choose(body)
         if "status" in answer:
             return _plain(answer)
-        events = [_payload(event) for event in answer.get("events") or _markup_events(answer["markup"], self._piece)]
+        events = [payload_of(event) for event in answer.get("events") or _markup_events(answer["markup"], self._piece)]
         if not body.get("stream"):
             return _whole(events)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", **answer.get("headers", {})})
@@ -88,7 +88,7 @@ def _plain(answer: Json) -> web.Response:
     return web.json_response(answer["json"], status=answer["status"], headers=answer.get("headers"))
 
 
-def _payload(event: object) -> bytes | float:
+def payload_of(event: object) -> bytes | float:
     """Return the bytes of an event, or a pause in seconds."""
     if isinstance(event, int | float):
         return float(event)
