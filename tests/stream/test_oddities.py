@@ -141,6 +141,24 @@ def test_calls_of_another_choice_belong_to_the_answer() -> None:
     assert play(think("hm"), *words, *chunks[2:], finish()).said[:2] == [("reasoning", "hm"), ("text", "It is sunny.")]
 
 
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        ([{"content": "Hi"}, {"content": " you"}], [("text", "Hi you")]),
+        ([{"role": "assistant"}, {"reasoning": "hm"}, {"content": "Hi"}], [("reasoning", "hm"), ("text", "Hi")]),
+        ([{"content": ""}, {"tool_calls": [tool(0, None, None, "}")]}], []),
+        ([{"tool_calls": [tool(0, None, None, "}")]}, {}], []),
+    ],
+)
+def test_choices_of_one_index_are_one(pieces: list[dict[str, Any]], said: list[Any]) -> None:
+    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in pieces]
+    choices[-1]["finish_reason"] = "stop"
+    begin = [] if said else [call(0, "a", "clock", "{")]
+    played = play(*begin, event({"choices": choices}), usage(prompt_tokens=9, completion_tokens=9))
+    assert played.said == (said or [("call", "clock", "{}")])
+    assert played.response["usage"]["output_tokens"] == 9
+
+
 def test_chunks_of_another_choice_are_passed_over() -> None:
     other = [event({"choices": [{"index": 1, "delta": {"content": piece}}]}) for piece in "xyz"]
     ending = event({"choices": [{"index": 1, "delta": {}, "finish_reason": "length"}]})

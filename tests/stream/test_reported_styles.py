@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.wire.tools import ToolTarget
-from tests.stream.stream_player import chunk, event, finish, play, text, think, usage
+from tests.stream.stream_player import chunk, event, finish, play, text, think, tool, usage
 
 A = '{"command":"ls"}'
 B = '{"path":"a"}'
@@ -99,6 +99,12 @@ LONG = "It is sunny in Rome."
 )
 def test_a_text_that_comes_again_with_the_end_is_not_said_twice(pieces: list[bytes], whole: str) -> None:
     assert play(*pieces, usage()).said == [("text", whole)]
+
+
+@pytest.mark.parametrize("end", [finish("tool_calls"), chunk({"content": LONG}, "stop")])
+def test_a_text_that_comes_again_with_a_call_is_not_said_twice(end: bytes) -> None:
+    made = chunk({"content": LONG, "tool_calls": [tool(0, "a", "clock", "{}")]})
+    assert play(text("It is sunny"), text(" in Rome."), made, end).said == [("text", LONG), ("call", "clock", "{}")]
 
 
 def test_a_text_behind_another_thought_is_said_again() -> None:

@@ -352,8 +352,7 @@ def _convert_delta(delta: dict[str, Any]) -> None:
     if isinstance(calls, dict | list):
         delta["tool_calls"] = list(_objects([calls] if isinstance(calls, dict) else calls))
         for call in delta["tool_calls"]:
-            call_id = call.get("id")
-            call["id"] = str(call_id) if type(call_id) in (str, int, float) else None
+            call["id"] = str(call["id"]) if type(call.get("id")) in (str, int, float) else None
             call["index"] = whole_number(call.get("index"))
             if isinstance(call.get("function"), str):
                 call["name"] = call.pop("function")

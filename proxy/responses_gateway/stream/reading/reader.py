@@ -35,7 +35,6 @@ FINISH_REASONS: dict[str, FinishReason] = {
 _LEAST_REPEATED = 16  # characters
 _FIELDS: tuple[tuple[TextKind, tuple[str, ...]], ...] = (("reasoning", chat.REASONING), ("output_text", ("content",)))
 _SURROGATE = "\ufffd"  # what stands for half a surrogate pair
-_TEXTS = (Reasoning, Text, Refusal, ToolArguments)
 _Piece: TypeAlias = Reasoning | Text | Refusal | ToolArguments
 
 
@@ -80,7 +79,9 @@ class Reader:
         self._finished = False  # a finish_reason came
 
     def read(self, chunk: Chunk) -> list[Delta]:
-        """Return the deltas of one chunk."""
+        """Return the deltas of one chunk, which NVIDIA Dynamo may have cut into several choices of one index."""
+        if chunk.choices and chunk.choices[1:] and chunk.choices[0].index == chunk.choices[1].index:
+            return self.read(Chunk([chunk.choices.pop(0)], lenient=chunk.lenient)) + self.read(chunk)
         out: list[Delta] = []
         if chunk.converted:
             self._repair("types_converted")
@@ -93,7 +94,7 @@ class Reader:
             if delta is None or choice.message is not None:
                 delta = self._beside_message(choice)
             if delta is not None:
-                if self._finished and not self._thought_again:
+                if (self._finished or delta.tool_calls) and not self._thought_again:
                     self._drop_repeated(delta)
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
                 self._read_delta(delta, logprobs and self._spelled(logprobs), out)
@@ -105,9 +106,8 @@ class Reader:
                     out = self._with_joined_surrogates(out)
             if choice.finish_reason:
                 self._release(out)
-                reason = choice.finish_reason
-                if reason != "stop":
-                    reason = reason.lower().partition(":")[0]  # some servers add details behind a colon
+                reason = choice.finish_reason  # behind a colon some servers add details
+                reason = reason if reason == "stop" else reason.lower().partition(":")[0]
                 out.append(Finish(FINISH_REASONS.get(reason, "stop"), choice.stop_string, reason in _CALLS))
         if chunk.usage is not None:
             self._read_usage(chunk.usage, out)
@@ -189,8 +189,8 @@ class Reader:
         return rest
 
     def _drop_repeated(self, delta: chat.Delta) -> None:
-        """Take from a delta at the end, or behind it, what is all of the thought or of the text before it: no answer is likely
-        to say it twice in a row. Behind another thought, a text may well come again."""
+        """Take from a delta with calls, at the end or behind it, what is all of the thought or of the text before it: no answer
+        is likely to say it twice in a row. Behind another thought, a text may well come again."""
         for kind, names in _FIELDS:
             text = next((text for name in names if (text := getattr(delta, name))), None)
             if isinstance(text, str) and len(text) >= _LEAST_REPEATED and self.said is not None and self.said(kind) == text:
@@ -242,9 +242,9 @@ class Reader:
         kept: list[Delta] = []
         for delta in deltas:
             half = self._half
-            if half is not None and (type(delta) is ToolCall or (type(delta) in _TEXTS and not _continues(half, delta))):
+            if half is not None and (type(delta) is ToolCall or (isinstance(delta, _Piece) and not _continues(half, delta))):
                 self._replace_half(half, kept)
-            if isinstance(delta, _TEXTS):
+            if isinstance(delta, _Piece):
                 self._join(delta)
                 if not delta.text:
                     continue
