@@ -219,8 +219,8 @@ class Answer:
                 self._read_on_with(self._markup.markup)
         self._counted |= chunk.usage is not None and not chunk.choices and self._lifecycle.turn.usage_at_end
         if self._plain or (not self._lifecycle.sources and self.joined):  # no text has to be searched
-            ended = self._lifecycle.turn.finish_reason is not None  # what comes behind it may repeat all
-            fast_path.look_ahead(self._reader.waiting or bool(self._reader.choice) or ended)
+            reader = self._reader
+            fast_path.look_ahead(reader.waiting or reader.finished or bool(reader.choice))
 
     def _read_on_with(self, markup: Markup | LeadingThoughtDetector | None) -> None:
         self._markup = markup

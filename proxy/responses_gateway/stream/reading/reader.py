@@ -76,7 +76,7 @@ class Reader:
         self._requires = requires or (lambda _name: False)
         self._generated = generated
         self._calls: CallReader | None = None  # once a call came
-        self._finished = False  # a finish_reason came
+        self.finished = False  # a finish_reason came; what comes behind it may repeat all
 
     def read(self, chunk: Chunk) -> list[Delta]:
         """Return the deltas of one chunk, which NVIDIA Dynamo may have cut into several choices of one index."""
@@ -90,18 +90,18 @@ class Reader:
             choice = self._choice_to_read(chunk.choices or ())
         if choice is not None:
             delta = choice.delta
-            self._finished = self._finished or bool(choice.finish_reason)
+            self.finished = self.finished or bool(choice.finish_reason)
             if delta is None or choice.message is not None:
                 delta = self._beside_message(choice)
             if delta is not None:
-                if (self._finished or delta.tool_calls) and not self._thought_again:
+                if (self.finished or delta.tool_calls) and not self._thought_again:
                     self._drop_repeated(delta)
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
                 self._read_delta(delta, logprobs and self._spelled(logprobs), out)
                 if delta.tool_calls or delta.function_call is not None:
                     if self._calls is None:
                         self._calls = CallReader(self._tools, self.repairs, self._requires, generated=self._generated)
-                    self._calls.read(delta, out, last=self._finished)
+                    self._calls.read(delta, out, last=self.finished)
                 if chunk.lenient or self._half is not None:
                     out = self._with_joined_surrogates(out)
             if choice.finish_reason:
@@ -136,7 +136,7 @@ class Reader:
         if self._half is not None:
             self._replace_half(self._half, out)
         if self._calls is not None:
-            self._calls.end(out, broken=not self._finished)
+            self._calls.end(out, broken=not self.finished)
         return out
 
     def _choice_to_read(self, choices: Sequence[Choice]) -> Choice | None:
