@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -43,6 +44,15 @@ def test_nor_do_they_behind_the_reason(ids: str, end: bytes) -> None:
 
 def test_nor_does_one_that_has_lost_its_id() -> None:
     played = play(*ONE, chunk(again(1), finish="tool_calls"))
+    assert played.said == [("call", "weather", '{"a": 1}')]
+    assert played.translator.status == "completed"
+
+
+@pytest.mark.parametrize("name", ["weather", None])
+@pytest.mark.parametrize("last", [{"finish": "tool_calls"}, {}])
+def test_nor_does_one_whose_arguments_are_encoded_twice(name: str | None, last: dict[str, str]) -> None:
+    summary = {"index": 0, "id": "a", "function": {"name": name, "arguments": json.dumps('{"a": 1}')}}
+    played = play(*ONE, chunk({"tool_calls": [summary]}, **last), finish("tool_calls"))
     assert played.said == [("call", "weather", '{"a": 1}')]
     assert played.translator.status == "completed"
 

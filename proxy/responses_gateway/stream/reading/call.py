@@ -8,7 +8,7 @@ from typing import Literal
 from responses_gateway.stream.items.calls import Arguments, without_rest
 from responses_gateway.stream.reading.placeholders import PlaceholderReader, is_placeholder
 from responses_gateway.wire.chat import ToolCallDelta
-from responses_gateway.wire.json_text import read_object
+from responses_gateway.wire.json_text import StringDecoder, read_object
 
 # How much of the arguments has come: nothing, `{}`, which may be all or stand in the place of others, a part, all.
 Stage = Literal["empty", "placeholder", "open", "whole"]
@@ -94,8 +94,9 @@ class PartialCall:
         return self.stage != "whole" or self.repeated_by(arguments)
 
     def repeated_by(self, arguments: str) -> bool:
-        """Tell whether these are the arguments of this call, which is whole."""
+        """Tell whether these are the arguments of this call, which is whole; LiteLLM has repeated them encoded twice."""
         if self.size > 2 * len(arguments) + 64:  # white space alone does not make such a difference
             return False
         known = self.arguments.text
+        arguments = StringDecoder().feed(arguments[1:]) if arguments[:1] == '"' else arguments
         return known == arguments or ((found := read_object(known)) is not None and found == read_object(arguments))
