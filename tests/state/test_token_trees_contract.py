@@ -16,6 +16,7 @@ from responses_gateway.state import token_trees
 from responses_gateway.state.interfaces import Database, Rows, Sql
 from responses_gateway.state.token_trees import CallRecord, CallTokens, Parentage, TokenTreeTable, TreeFull, common_prefix
 from tests.state.conftest import Opening
+from tests.state.test_store_contract import record
 
 NOTHING = Parentage(None, [])
 
@@ -62,6 +63,29 @@ def test_prompts_are_rebuilt_out_of_what_is_new(opening: Opening) -> None:
             assert await table.chain(tree, "nobody", None, 10) is None
             assert await table.chain(tree, "b", "c", 10) is None
             assert await table.page(tree, "nobody", 10) is None
+
+    asyncio.run(test())
+
+
+def test_the_tokens_of_responses_are_deleted_with_the_last_of_them(opening: Opening) -> None:
+    async def test() -> None:
+        async with opening() as (store, database, clock):
+            table = TokenTreeTable(database, 100.0, clock)
+            places = {"a": "response:a", "b": "response:a", "c": "response:c", "d": "rollout:r", "begun": "response:begun"}
+            for name, tree in places.items():
+                await store.responses.save(record(name, tenant="alice"))
+                await table.begin("alice", tree)
+                if name != "begun":
+                    await table.add("alice", tree, [call(name, [1], [2])], NOTHING)
+            left = set(places.values())
+            for name, gone in (("a", None), ("d", None), ("b", "response:a"), ("begun", "response:begun"), ("c", "response:c")):
+                assert await store.responses.delete("alice", name)
+                left -= {gone}
+                assert {tree for tree in places.values() if await table.tree("alice", tree) is not None} == left
+            assert left == {"rollout:r"}
+            assert await table.name_of("alice", "b") is None
+            await table.add("alice", "response:begun", [call("begun", [1], [2])], NOTHING)
+            assert await table.tree("alice", "response:begun") is None
 
     asyncio.run(test())
 

@@ -20,6 +20,12 @@ _HAS_ENDED = "alive_until IS NULL AND status <> 'queued'"
 _COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end, session"
 # Tables of which rows belong to a response that has not ended.
 _OF_ACTIVE = ("events", "journals", "waiting")
+# The tokens of a response in no rollout, and of those that it continues or that continue it, if none of them is there any more.
+_TOKENS_LEFT = (
+    "SELECT key FROM token_trees WHERE key IN (SELECT tree FROM model_calls WHERE response = ? UNION "
+    "SELECT key FROM token_trees WHERE tenant = ? AND name = ?) AND substr(name, 1, 9) = 'response:' AND NOT EXISTS "
+    "(SELECT 1 FROM model_calls JOIN responses ON responses.id = response WHERE tree = token_trees.key)"
+)
 
 
 @dataclass(eq=False)
@@ -71,6 +77,9 @@ class ResponseTable:
         row = sql.execute(statement, (tenant, response_id)).fetchone()
         if row is not None:
             _forget(sql, response_id, row)
+            for tree in sql.execute(_TOKENS_LEFT, (response_id, tenant, f"response:{response_id}")).fetchall():
+                sql.execute("DELETE FROM model_calls WHERE tree = ?", tree)
+                sql.execute("DELETE FROM token_trees WHERE key = ?", tree)
         return row is not None
 
 

@@ -125,9 +125,8 @@ class TokenTreeTable:
         """Make sure that there is a tree of this name, which may get another call. Raise `TreeFull`."""
         now = self.clock()
         expires_at = now + self.retention
-        row = sql.execute(
-            "SELECT key, calls, expires_at FROM token_trees WHERE tenant = ? AND name = ?", (tenant, name)
-        ).fetchone()
+        statement = "SELECT key, calls, expires_at FROM token_trees WHERE tenant = ? AND name = ?"
+        row = sql.execute(statement, (tenant, name)).fetchone()
         if row is not None and row[2] < now:  # as if it had been deleted already
             _delete(sql, row[0])
         elif row is not None:
@@ -207,9 +206,8 @@ class TokenTreeTable:
         start = 0 if after is None else _last_key(sql, tree.key, "id = ?", after)
         if after is not None and not start:
             return None
-        keys = sql.execute(
-            "SELECT key FROM model_calls WHERE tree = ? AND key > ? ORDER BY key LIMIT ?", (tree.key, start, limit + 1)
-        ).fetchall()
+        statement = "SELECT key FROM model_calls WHERE tree = ? AND key > ? ORDER BY key LIMIT ?"
+        keys = sql.execute(statement, (tree.key, start, limit + 1)).fetchall()
         return _page(sql, [row[0] for row in keys], limit)
 
     @transaction
@@ -294,9 +292,8 @@ def _delete(sql: Sql, key: int) -> None:
 
 
 def _tree(sql: Sql, tenant: str, name: str) -> Tree | None:
-    row = sql.execute(
-        "SELECT key, reward, dropped, bytes FROM token_trees WHERE tenant = ? AND name = ?", (tenant, name)
-    ).fetchone()
+    statement = "SELECT key, reward, dropped, bytes FROM token_trees WHERE tenant = ? AND name = ?"
+    row = sql.execute(statement, (tenant, name)).fetchone()
     return None if row is None else Tree(*row)
 
 
@@ -420,17 +417,11 @@ def _kept(rebuilt: _Rebuilt, row: Any) -> KeptCall:
     before = rebuilt.whole(parent) if parent else array("q")
     prompt = None if rest is None else before[:shared] + _ids(rest)
     rebuilt.keep(key, prompt, sampled)
-    return KeptCall(
-        call_id,
-        response,
-        _row(rebuilt._sql, parent)[1] if parent else None,
-        kind,
-        bytes(details),
-        CallTokens(
-            prompt, None if sampled is None else _ids(sampled), None if log_probs is None else array("d", bytes(log_probs))
-        ),
-        unbroken=bool(before) and shared == len(before),
-    )
+    numbers = None if log_probs is None else array("d", bytes(log_probs))
+    tokens = CallTokens(prompt, None if sampled is None else _ids(sampled), numbers)
+    parent_id = _row(rebuilt._sql, parent)[1] if parent else None
+    unbroken = bool(before) and shared == len(before)
+    return KeptCall(call_id, response, parent_id, kind, bytes(details), tokens, unbroken)
 
 
 def packed(ids: array[int]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -191,6 +192,29 @@ def test_a_key_with_no_rollout_behind_its_colon_is_refused(with_keys: bool) -> N
                 headers = {"Authorization": f"Bearer {given}"}
                 body = {"model": "simulator", "input": "hi"}
                 assert await status(session, "post", f"{served.url}/v1/responses", json=body, headers=headers) == expected
+
+    run(test())
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_the_tokens_of_responses_go_with_the_last_one_that_is_deleted(store: str, tmp_path: Path) -> None:
+    """A prompt has what came before, so that it stays until then; those of a rollout are its trainer's."""
+    kept = "memory" if store == "memory" else str(tmp_path / "store.sqlite3")
+
+    async def test() -> None:
+        async with simulated(store=kept) as served, aiohttp.ClientSession() as session:
+            url = f"{served.url}/v1/responses"
+            asked = {"model": "simulator", "include": ["token_ids"]}
+            one = await post(session, served.url, {**asked, "input": "hi"}, {})
+            two = await post(session, served.url, {**asked, "input": "go on", "previous_response_id": one["id"]}, {})
+            other = await post(session, served.url, {**asked, "input": "hi"}, {})
+            trained, _ = await two_turns(session, served.url)
+            for response, left in ((one, [two, other]), (two, [other]), (trained, [other])):
+                assert await status(session, "delete", f"{url}/{response['id']}") == 200
+                for each in (one, two, other):
+                    expected = 200 if each in left or (each is one and two in left) else 404
+                    assert await status(session, "get", f"{url}/{each['id']}/trajectory") == expected
+            assert len((await read(session, f"{served.url}/rollouts/ep1"))["calls"]) == 2
 
     run(test())
 
