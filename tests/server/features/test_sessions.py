@@ -282,6 +282,24 @@ def test_a_title_of_opencode_is_one_whatever_else_its_request_says(fields: Row, 
     run(test())
 
 
+def test_a_title_of_opencode_is_one_through_every_door() -> None:
+    asks = [{"role": "user", "content": "Do it."}]
+    body = {"model": "simulator", "max_tokens": 50, "system": "You write titles.", "messages": asks}
+    tool = {"name": "f", "input_schema": {"type": "object"}}
+
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            headers = {"x-session-affinity": "ses_1", "x-session-id": "ses_1"}
+            for fields in ({}, {"tools": [tool]}):
+                sent = {**body, **fields}
+                assert (await ask(served, "POST", "/v1/messages", json=sent, headers=headers)).status == 200
+            (row,) = await rows(served)
+            (thread,) = (await detail(served, row["id"]))["threads"]
+            assert [request.get("kind") for request in thread["requests"]] == ["title", None]
+
+    run(test())
+
+
 def test_a_request_whose_options_only_warm_is_no_turn() -> None:
     async def test() -> None:
         async with simulated(admin_key=ADMIN_KEY) as served:

@@ -136,6 +136,5 @@ def _is_title(body: Body) -> bool:
     """Tell whether a request of OpenCode asks for a title: it has no tools, and nothing that a model has said before, which
     what sums up a session has."""
     entries = body.get("messages") or body.get("input")
-    if body.get("tools") or not isinstance(entries, list):
-        return False
-    return all(isinstance(entry, dict) and entry.get("role") in _ASKING for entry in entries)
+    asks = isinstance(entries, list) and all(isinstance(entry, dict) and entry.get("role") in _ASKING for entry in entries)
+    return asks and not body.get("tools")

@@ -90,6 +90,7 @@ def _read(body: MessagesRequest, scope: ReadingScope, known: ReadTurns | None) -
         context_window=scope.context_window,
         told={
             "metadata": body.metadata,
+            "messages": body.messages,
             "tools": body.tools,
             "stop_sequences": body.stop_sequences,
             "output_config": body.output_config,
