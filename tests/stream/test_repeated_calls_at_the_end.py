@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.stream.stream_player import arguments, call, chunk, finish, play, usage
+from tests.stream.stream_player import arguments, call, chunk, event, finish, play, usage
 
 ONE = [call(0, "a", "weather"), arguments(0, '{"a": '), arguments(0, "1}")]
 TWO = [*ONE, call(1, "b", "weather"), arguments(1, '{"a": 2}')]
@@ -40,6 +40,25 @@ def test_several_calls_do_not_come_twice(ids: str, index: bool) -> None:
 def test_nor_do_they_behind_the_reason(ids: str, end: bytes) -> None:
     played = play(*TWO, finish("tool_calls"), chunk(again(1, 2, ids=ids)), end)
     assert played.said == [("call", "weather", '{"a": 1}'), ("call", "weather", '{"a": 2}')]
+
+
+@pytest.mark.parametrize("begun", ["{}", ""])
+@pytest.mark.parametrize("ids", ["", "new"])
+@pytest.mark.parametrize("end", ["tool_calls", None])
+def test_nor_does_one_without_arguments_among_others(begun: str, ids: str, end: str | None) -> None:
+    last = again(1, ids=ids)
+    last["tool_calls"].append({"id": f"{ids}1" if ids else None, "function": {"name": "clock", "arguments": "{}"}})
+    before = [] if end else [finish("tool_calls")]
+    played = play(*ONE, call(1, "b", "clock", begun), *before, chunk(last, finish=end))
+    assert played.said == [("call", "weather", '{"a": 1}'), ("call", "clock", "{}")]
+
+
+@pytest.mark.parametrize("call_id", ["b", "new", None])
+def test_a_last_message_repeats_a_call_without_arguments(call_id: str | None) -> None:
+    made = [call(0, "b", "clock", "{"), call(0, "b", "clock", "}")]
+    message = {"tool_calls": [{"index": 0, "id": call_id, "function": {"name": "clock", "arguments": "{}"}}]}
+    end = event({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]})
+    assert play(*made, end).said == [("call", "clock", "{}")]
 
 
 def test_nor_does_one_that_has_lost_its_id() -> None:

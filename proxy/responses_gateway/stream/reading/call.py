@@ -94,9 +94,11 @@ class PartialCall:
         return self.stage != "whole" or self.repeated_by(arguments)
 
     def repeated_by(self, arguments: str) -> bool:
-        """Tell whether these are the arguments of this call, which is whole; LiteLLM has repeated them encoded twice."""
+        """Tell whether these are the arguments of this call, if it has all; LiteLLM has repeated them encoded twice."""
+        arguments = StringDecoder().feed(arguments[1:]) if arguments[:1] == '"' else arguments
+        if self.stage in ("empty", "placeholder"):
+            return not arguments.strip() or is_placeholder(arguments)
         if self.size > 2 * len(arguments) + 64:  # white space alone does not make such a difference
             return False
         known = self.arguments.text
-        arguments = StringDecoder().feed(arguments[1:]) if arguments[:1] == '"' else arguments
         return known == arguments or ((found := read_object(known)) is not None and found == read_object(arguments))

@@ -106,7 +106,7 @@ class CallReader:
             call = next((call for call in same if self._tool(call.name) == tool and call.continued_by(arguments)), None)
             if call is not None:
                 known.remove(call)
-                end = arguments[len(call.arguments.text) :] if call.stage != "whole" else ""
+                end = "" if call.repeated_by(arguments) else arguments[len(call.arguments.text) :]
                 rest.append(ToolCallDelta(call.index, call.id, FunctionDelta(None, end), entry.extra_content))
             elif entry.id not in self._of if entry.id else len(entries) > len(self._calls):
                 entry.index = None if entry.index in self._indices.at else entry.index
@@ -174,7 +174,7 @@ class CallReader:
             if not name and (entry.id not in self._of or entry.id in self._shared_ids):
                 self._indices.choose(call)
         arguments = call.new_part(arguments)
-        if arguments and not (name and call.stage == "whole" and call.repeated_by(arguments)):
+        if arguments and not (name and call.stage in ("whole", "placeholder") and call.repeated_by(arguments)):
             call.unnamed = call.unnamed or not name
             whole = call.stage == "whole"
             self._take(call, arguments, out)
@@ -525,7 +525,7 @@ def _are_again(entries: Sequence[ToolCallDelta], calls: Sequence[PartialCall], t
     if len(entries) != len(calls) or not (len(calls) > 1 or (calls and calls[0].id and not entries[0].id)):
         return False
     return all(
-        call.stage == "whole" and tool(call.name) == tool(_name_of(entry)) and call.repeated_by(_arguments_of(entry))
+        call.stage != "open" and tool(call.name) == tool(_name_of(entry)) and call.repeated_by(_arguments_of(entry))
         for call, entry in zip(calls, entries, strict=True)
     )
 

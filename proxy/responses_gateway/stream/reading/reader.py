@@ -291,9 +291,7 @@ def _end_of(whole: str | None, said: str | None) -> str:
 
 def _continues(half: _Piece, delta: Delta) -> bool:
     """Tell whether a delta is more of the text that ends in half a surrogate pair."""
-    if isinstance(half, ToolArguments):
-        return isinstance(delta, ToolArguments) and delta.index == half.index
-    return type(delta) is type(half)
+    return type(delta) is type(half) and getattr(delta, "index", 0) == getattr(half, "index", 0)
 
 
 def _read_parts(parts: list[Any], out: list[Delta]) -> None:
