@@ -107,6 +107,18 @@ def test_a_text_that_comes_again_with_a_call_is_not_said_twice(end: bytes) -> No
     assert play(text("It is sunny"), text(" in Rome."), made, end).said == [("text", LONG), ("call", "clock", "{}")]
 
 
+def test_nor_is_one_while_a_call_waits_for_one_without_arguments() -> None:
+    made = [tool(0, "a", "clock", "{}"), tool(1, "b", "weather", B)]
+    played = play(think(LONG), text(LONG), chunk({"tool_calls": made}), chunk({"reasoning": LONG, "content": LONG}, "stop"))
+    assert played.said == [("reasoning", LONG), ("text", LONG), ("call", "clock", "{}"), ("call", "weather", B)]
+
+
+def test_what_waits_is_not_said_already() -> None:
+    made = chunk({"tool_calls": [tool(0, "a", "clock", "{}")]})
+    played = play(text(LONG), made, text(" More."), chunk({"content": LONG}, "stop"))
+    assert played.said == [("text", LONG), ("call", "clock", "{}"), ("text", " More." + LONG)]
+
+
 def test_a_text_behind_another_thought_is_said_again() -> None:
     played = play(text(LONG), think("hm"), chunk({"content": LONG}, "stop"))
     assert played.said == [("text", LONG), ("reasoning", "hm"), ("text", LONG)]

@@ -398,8 +398,8 @@ def _new_reader(options: StreamOptions, *, raw: bool) -> Reader:
 
 
 def _said(lifecycle: Lifecycle, kind: TextKind) -> str | None:
-    """Return the thoughts of the turn, or the text of its messages; None where some of it may be held."""
-    if lifecycle.pending is not None:
+    """Return the thoughts of the turn, or the text of its messages; None where more than calls is held."""
+    if lifecycle.pending is not None and lifecycle.pending.calls < len(lifecycle.pending):
         return None
     item = lifecycle.item
     is_open = item is not None and (item.kind == "reasoning") == (kind == "reasoning")
