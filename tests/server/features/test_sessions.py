@@ -162,6 +162,23 @@ def test_sessions_survive_a_restart_where_there_is_a_store(tmp_path: Any) -> Non
     run(test())
 
 
+def test_a_session_is_found_by_its_name_however_many_came_after_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("responses_gateway.server.features.sessions.pages.MOST_PARTS", 3)
+    settings: Any = {"admin_key": ADMIN_KEY, "store": str(tmp_path / "store.sqlite3")}
+
+    async def test() -> None:
+        async with simulated(**settings) as served:
+            for number in range(6):
+                await post(served, headers={"x-session-id": f"s{number}"})
+        async with simulated(**settings) as served:
+            assert len(await rows(served)) == 3
+            for number in range(6):
+                assert [row["session"] for row in await rows(served, f"?session=s{number}")] == [f"s{number}"]
+            assert await rows(served, "?session=s6") == []
+
+    run(test())
+
+
 def test_a_chain_of_responses_is_a_session_with_its_first_one() -> None:
     async def test() -> None:
         async with simulated(admin_key=ADMIN_KEY, store="memory") as served:

@@ -25,7 +25,8 @@ from responses_gateway.wire.errors import ApiError, invalid_request
 # Rows of an answer at most, and if nothing else is asked for.
 _MOST_ROWS = 1_000
 # Parts that are read of the store for an answer: several workers may have one of each session.
-_MOST_PARTS = 2_000
+MOST_PARTS = 2_000
+_MOST_SEARCHED = 20_000  # for those with a name, which the store does not know
 _part = msgspec.msgpack.Decoder(SessionPart).decode
 _request = msgspec.msgpack.Decoder(AgentRequest).decode
 
@@ -70,7 +71,7 @@ class SessionPages:
         since = _number(request, "since", 0.0)
         filters = {name: request.query.get(name) for name in ("key", "session")}
         views = [_view(answer) for answer in await request.app[ASK_ALL]("sessions", *filters.values())]
-        stored = await self._stored(filters["key"])
+        stored = await self._stored(**filters)
         now = time.time()
         rows = [row(part, running, now) for part, running in _together(views, stored) if running or part.last >= since]
         for name, wanted in filters.items():
@@ -90,13 +91,15 @@ class SessionPages:
         shown = {"object": "session", **row(part, running, now), "threads": tree(part, running), "now": now}
         return json_answer({**shown, "earlier_requests": max(0, part.requests - len(part.kept))})
 
-    async def _stored(self, key: str | None) -> list[SessionPart]:
-        """Return what the store has, of all keys or of one; nothing while it is away, because what is remembered is shown."""
+    async def _stored(self, key: str | None, session: str | None) -> list[SessionPart]:
+        """Return what the store has of these; nothing while it is away, because what is remembered is shown."""
         found: list[bytes] = []
+        most = MOST_PARTS if session is None else _MOST_SEARCHED
         if self._memory.store is not None:
             with suppress(StoreUnavailable):
-                found = await self._memory.store.latest(_MOST_PARTS, None if key is None else tenant(key, ""))
-        return await asyncio.to_thread(lambda: list(map(_part, found)))  # because many of them take time
+                found = await self._memory.store.latest(most, None if key is None else tenant(key, ""))
+        # Many of them take time.
+        return await asyncio.to_thread(lambda: [part for part in map(_part, found) if session in (None, part.owner.session)])
 
     async def _stored_session(self, session_id: str) -> list[SessionPart]:
         found: list[tuple[bytes, list[bytes]]] = []
@@ -127,11 +130,8 @@ def _view(answer: Any) -> View:
 
 def _number(request: web.Request, name: str, default: float, at_least: float = 0.0) -> float:
     """Return the number in a parameter. Raise `ApiError` 400."""
-    given = request.query.get(name)
-    if given is None:
-        return default
     try:
-        number = float(given[:30])
+        number = float(request.query.get(name, str(default))[:30])
     except ValueError:
         number = math.nan
     if not at_least <= number < math.inf:
