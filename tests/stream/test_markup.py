@@ -262,6 +262,33 @@ def test_a_call_that_the_backend_left_in_the_text() -> None:
         assert seen.translator.repairs["call_rescued"] == 1
 
 
+@pytest.mark.parametrize("piece", [7, 1000])
+@pytest.mark.parametrize("read", [raw, rescued])
+def test_a_call_that_the_server_has_left_in_the_text_and_announces_too_is_one(read: Any, piece: int) -> None:
+    """A client would run it twice. Of two calls in the text, one may be what the server's parser has missed."""
+    other = CALL.replace("Rome", "Oslo")
+    left = f"I look.\n{other}\n{CALL}"
+    pieces = [left[at : at + piece] for at in range(0, len(left), piece)]
+    announced = call(0, "call_1", "weather", '{"city":"Rome"}')
+    seen = read(*pieces, announced, finish("tool_calls"))
+    assert seen.said == [("text", "I look."), ("call", "weather", '{"city": "Oslo"}'), WEATHER]
+
+
+def test_a_call_in_the_text_is_another_one_than_what_the_server_announces_otherwise() -> None:
+    for name, given in (("weather", '{"city":"Oslo"}'), ("clock", "{}")):
+        assert rescued(CALL, call(0, "call_1", name, given), finish("tool_calls")).said == [WEATHER, ("call", name, given)]
+    seen = rescued(
+        CALL, call(0, "call_1", "weather", '{"city":"Rome"}'), call(1, "call_2", "weather", '{"city":"Rome"}'), finish()
+    )
+    assert seen.said == [WEATHER, ("call", "weather", '{"city":"Rome"}')]
+
+
+def test_no_arguments_yet_are_not_those_of_a_call_in_the_text() -> None:
+    clock = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
+    seen = rescued(clock, call(0, "call_1", "clock", ""), arguments(0, '{"zone":"x"}'), finish("tool_calls"))
+    assert seen.said == [("call", "clock", "{}"), ("call", "clock", '{"zone":"x"}')]
+
+
 def test_each_call_and_each_thought_that_was_rescued_is_counted_once() -> None:
     seen = rescued("<think>", "Hm", ", yes", ".</think>", f"{CALL}\n{CALL}", "\n<think>So.</think>Done.", finish())
     assert [said[0] for said in seen.said] == ["reasoning", "call", "call", "reasoning", "text"]

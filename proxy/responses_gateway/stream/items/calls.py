@@ -375,14 +375,7 @@ class OpenCall:
 
 
 def new_item(
-    writer: EventWriter,
-    item_id: str,
-    call_id: str,
-    target: ToolTarget,
-    extra: str,
-    *,
-    live: bool,
-    held: bool,
+    writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, extra: str, *, live: bool, held: bool
 ) -> CallItem:
     """Return the item for a call of `target`; `extra` is what the server wants back with it, `live` is for a custom tool,
     `held` for a function, of which nothing is written before it is closed then."""

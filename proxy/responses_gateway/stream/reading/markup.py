@@ -5,13 +5,15 @@ through (`rescue`); every item that comes of it is counted then."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from responses_gateway.parsers import FirstMarker, Parser
 from responses_gateway.stream.reading.logprobs import ParsedLogprobs
 from responses_gateway.wire.chat import Chunk
-from responses_gateway.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, ToolCallCut
+from responses_gateway.wire.deltas import CALL_PARTS, Delta, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall
+from responses_gateway.wire.json_text import read_object
 
 # Calls found in the text are numbered from here, apart from those that the backend itself announces.
 _FIRST_CALL = 1_000_000
@@ -86,15 +88,15 @@ class Markup:
         self._thinking = False  # the last delta of the parser was reasoning
         self._calls = _FIRST_CALL
         self._numbers: dict[int, int] = {}
+        self._found: dict[int, list[str]] = {}  # name and arguments of whole calls in the text, by their index
+        self._repeated: set[int] = set()  # indices under which the backend announces these once more
         self._logprobs = ParsedLogprobs()
         self._repairs: dict[str, int] = {}
 
     @property
     def repairs(self) -> dict[str, int]:
         """What had to be repaired, rescued or dropped, by kind."""
-        total = dict(self._repairs)
-        for kind, count in self._parser.repairs.items():
-            total[kind] = total.get(kind, 0) + count
+        total = Counter(self._repairs) + Counter(self._parser.repairs)
         if self._logprobs.dropped:
             total["logprobs_dropped"] = self._logprobs.dropped
         return total
@@ -132,17 +134,30 @@ class Markup:
                 text_came = self._fed = True
                 out += self._read_text(delta, token_ids)
                 token_ids = token_ids and ()
-            elif type(delta) in _FROM_BACKEND:
+                continue
+            if type(delta) in _FROM_BACKEND:
                 text_came = True
                 self._field = self._field or type(delta) is Reasoning
                 if self._fed or self._begins:
                     out += self.finish("stop")
-                out.append(delta)
-            else:
+                if type(delta) is ToolCall and self._is_found(delta, deltas):
+                    self._repeated.add(delta.index)
+            if getattr(delta, "index", None) not in self._repeated:
                 out.append(delta)
         if token_ids and not text_came:  # of text that the backend still holds back
             out += self._numbered(self._parser.feed("", token_ids))
         return out
+
+    def _is_found(self, call: ToolCall, deltas: list[Delta]) -> bool:
+        """Tell whether a call that the backend announces, whole in these deltas, stands in the text, too: mlx-vlm has left the
+        markup there of what it parsed, and the client would run it twice."""
+        announced = [delta.text for delta in deltas if type(delta) is ToolArguments and delta.index == call.index]
+        arguments = read_object("".join(announced))
+        for index, (name, *pieces) in self._found.items() if arguments is not None else ():
+            if name == call.name and read_object("".join(pieces) or "{}") == arguments:
+                del self._found[index]
+                return True
+        return False
 
     @property
     def reads_all(self) -> bool:
@@ -159,8 +174,7 @@ class Markup:
         self._logprobs.assign(out)
         self._logprobs.forget()
         self._repairs = {kind: count for kind, count in self.repairs.items() if kind != "logprobs_dropped"}
-        if self._first_marker == "none":
-            self._first_marker = self._parser.first_marker
+        self._first_marker = self.evidence.first_marker
         self._parser = self._new_parser(thinking_open=False)
         self._fed = self._begins = self._thinking = False
         self._numbers = {}
@@ -185,11 +199,16 @@ class Markup:
             if type(delta) is ToolCall:
                 self._numbers[delta.index] = self._calls
                 delta.index = self._calls
+                self._found[delta.index] = [delta.name]
                 delta.parsed = True
                 self._calls += 1
                 self._rescued("call_rescued")
-            elif type(delta) is ToolArguments or type(delta) is ToolCallCut:
+            elif isinstance(delta, CALL_PARTS):
                 delta.index = self._numbers[delta.index]
+                if type(delta) is ToolArguments:
+                    self._found[delta.index].append(delta.text)
+                else:
+                    del self._found[delta.index]
             elif type(delta) is Reasoning and not self._thinking:
                 self._rescued("reasoning_rescued")
             self._thinking = type(delta) is Reasoning

@@ -38,13 +38,7 @@ from responses_gateway.server.generation.preparation.ground import (
     find_ground,
     open_for,
 )
-from responses_gateway.server.generation.preparation.kept_response import (
-    Beginning,
-    ClientKeys,
-    KeptResponse,
-    digest,
-    keep,
-)
+from responses_gateway.server.generation.preparation.kept_response import Beginning, ClientKeys, KeptResponse, digest, keep
 from responses_gateway.server.generation.preparation.known_inputs import KnownInputs
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.preparation.translation import Continuable, RequestTranslator, Translated

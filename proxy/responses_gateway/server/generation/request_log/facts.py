@@ -185,13 +185,7 @@ def origin_of(facts: RequestFacts) -> dict[str, str | None]:
     """Return who asks, as the log names it: the key and its team, the session and thread of an agent, and the thread's kind."""
     account = facts.account
     asker = facts.asker
-    return {
-        "key": account.key,
-        "team": account.team,
-        "session": asker.session,
-        "thread": asker.thread,
-        "kind": asker.kind,
-    }
+    return {"key": account.key, "team": account.team, "session": asker.session, "thread": asker.thread, "kind": asker.kind}
 
 
 def outcome_of(facts: RequestFacts) -> str:
