@@ -18,7 +18,7 @@ from responses_gateway.simulator import CACHE, RECEIVED, CacheModel, SimulatorOp
 from tests.hosted.websites import searched_web
 from tests.log_lines import Line, log_lines
 from tests.request.builders import function, user
-from tests.server.running_gateway import Served, gateway, post, run
+from tests.server.running_gateway import Served, gateway, post, run, until
 
 MODEL = "sim-agent"
 INSTRUCTIONS = "You are an agent. " + "Be careful with every file. " * 20
@@ -457,7 +457,8 @@ def test_a_near_backend_that_is_too_busy_is_passed_over_and_that_is_the_cause() 
                 body = {"model": "simulator", "input": "tokens: 5000 tps: 50", "stream": True, "store": False}
                 slow.append(await session.post(client.served.url + "/v1/responses", json=body, headers={"x-session-id": name}))
             members = client.served.parts.pool.members.by_name
-            assert sorted(member.load.in_flight for member in members.values()) == [0, 2]
+            # A client has the headers before the server is asked.
+            await until(lambda: sorted(member.load.in_flight for member in members.values()) == [0, 2], "two answers are slow")
             line = await client.turn(user("scenario: plain"))
             assert line["backend"] != near["s0"]
             assert caused(line) == ("other_backend", lost(line))

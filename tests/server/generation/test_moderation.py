@@ -249,7 +249,7 @@ def for_output_alone(guard: Callable[[dict[str, Any]], Awaitable[str]]) -> Calla
 def test_nothing_passes_without_a_guard_where_it_is_to_block(
     guard: Callable[[dict[str, Any]], Awaitable[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("responses_gateway.server.features.moderation.guard.SECONDS_OF_A_JUDGEMENT", 0.05)
+    monkeypatch.setattr("responses_gateway.server.features.moderation.guard.SECONDS_OF_A_JUDGEMENT", 0.5)
 
     async def test() -> None:
         async with moderating(guard=guard) as (served, models):
