@@ -127,7 +127,8 @@ class Choice(msgspec.Struct, gc=False):
     @property
     def stop_string(self) -> str | None:
         """The stop string that the model wrote, if the server tells."""
-        return next((stop for stop in (self.stop_reason, self.matched_stop) if isinstance(stop, str)), None)
+        matched = self.matched_stop if type(self.matched_stop) is str else None
+        return self.stop_reason if type(self.stop_reason) is str else matched
 
 
 class PromptTokensDetails(msgspec.Struct, gc=False):

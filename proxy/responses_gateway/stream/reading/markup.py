@@ -149,8 +149,7 @@ class Markup:
         return out
 
     def _is_found(self, call: ToolCall, deltas: list[Delta]) -> bool:
-        """Tell whether a call that the backend announces, whole in these deltas, stands in the text, too: mlx-vlm has left the
-        markup there of what it parsed, and the client would run it twice."""
+        """Tell whether a call, whole in these deltas, stands in the text, too (mlx-vlm): the client would run it twice."""
         announced = [delta.text for delta in deltas if type(delta) is ToolArguments and delta.index == call.index]
         arguments = read_object("".join(announced))
         for index, (name, *pieces) in self._found.items() if arguments is not None else ():
@@ -205,10 +204,10 @@ class Markup:
                 self._rescued("call_rescued")
             elif isinstance(delta, CALL_PARTS):
                 delta.index = self._numbers[delta.index]
-                if type(delta) is ToolArguments:
+                if type(delta) is ToolArguments and delta.index in self._found:
                     self._found[delta.index].append(delta.text)
-                else:
-                    del self._found[delta.index]
+                else:  # it was cut
+                    self._found.pop(delta.index, None)
             elif type(delta) is Reasoning and not self._thinking:
                 self._rescued("reasoning_rescued")
             self._thinking = type(delta) is Reasoning

@@ -94,8 +94,8 @@ class Reader:
             if delta is None or choice.message is not None:
                 delta = self._beside_message(choice)
             if delta is not None:
-                if (self.finished or delta.tool_calls) and not self._thought_again:
-                    self._drop_repeated(delta)
+                if (self.finished or delta.tool_calls) and self.said is not None and not self._thought_again:
+                    self._drop_repeated(delta, self.said)
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
                 self._read_delta(delta, logprobs and self._spelled(logprobs), out)
                 if delta.tool_calls or delta.function_call is not None:
@@ -188,12 +188,12 @@ class Reader:
             rest.function_call = told.function_call
         return rest
 
-    def _drop_repeated(self, delta: chat.Delta) -> None:
+    def _drop_repeated(self, delta: chat.Delta, said: Callable[[TextKind], str | None]) -> None:
         """Take from a delta with calls, at the end or behind it, what is all of the thought or of the text before it: no answer
         is likely to say it twice in a row. Behind another thought, a text may well come again."""
-        for kind, names in _FIELDS:
-            text = next((text for name in names if (text := getattr(delta, name))), None)
-            if isinstance(text, str) and len(text) >= _LEAST_REPEATED and self.said is not None and self.said(kind) == text:
+        thought = delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_text
+        for (kind, names), text in zip(_FIELDS, (thought, delta.content), strict=True):
+            if text and isinstance(text, str) and len(text) >= _LEAST_REPEATED and said(kind) == text:
                 self._repair("message_repeated")
                 for name in names:
                     setattr(delta, name, None)
