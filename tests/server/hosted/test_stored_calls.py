@@ -10,10 +10,13 @@ import pytest
 from aiohttp import web
 
 from responses_gateway.commands.replay import replay
+from responses_gateway.request.input.approvals import INTERRUPTED
+from responses_gateway.request.input.calls import SEARCH_FAILED
 from responses_gateway.server.recording.recorder import PATTERN
 from tests.judges import judge_stream
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.hosted.test_hosted_mcp import kinds, runs_tools
+from tests.server.hosted.test_hosted_web import results
 from tests.server.running_gateway import Served, ask, events_of, final_of, post, run, until
 
 ADD = ("docs__add", {"a": 1, "b": 2})
@@ -21,6 +24,8 @@ SUM = calls(ADD, thought="Let me add."), says("It is 3.")
 FILES: dict[str, Any] = {"mcp_servers": DOCS, "file_search_tools": {"vs_1": "docs/search"}}
 FILE_SEARCH = {"type": "file_search", "vector_store_ids": ["vs_1"]}
 RESULTS = ["file_search_call.results"]
+CODE = {"type": "code_interpreter", "container": {"type": "auto"}}
+WAITS = "mcp:docs/wait_for_ever"
 
 
 async def stored(served: Served, response_id: str, query: str = "") -> bytes:
@@ -195,5 +200,28 @@ def test_a_stopped_response_is_stored_with_the_call_that_was_cut(tmp_path: Path)
             body = (await ask(served, "GET", f"{path}?stream=true")).body
             assert [word for word in judge_stream(body, unfinished_allowed=True) if "SDK" not in word] == []
             assert json.dumps(found["output"]).count("in_progress") == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("settings", "tool", "asked", "told"),
+    [
+        ({"web_search_provider": WAITS}, {"type": "web_search"}, ("web_search", {"queries": ["x"]}), SEARCH_FAILED),
+        ({"code_interpreter": WAITS}, CODE, ("python", {"code": "1 + 2"}), INTERRUPTED),
+        ({}, MCP, ("docs__wait_for_ever", {}), INTERRUPTED),
+    ],
+)
+def test_the_model_is_not_told_of_results_that_it_never_had(
+    settings: dict[str, Any], tool: dict[str, Any], asked: tuple[str, dict[str, Any]], told: str
+) -> None:
+    async def test() -> None:
+        async with model(calls(asked), says("Hm."), mcp_servers=DOCS, store="memory", **settings) as (served, talking):
+            begun = (await post(served, tools=[tool], background=True, stream=False)).json
+            await until(lambda: runs_tools(served))
+            cancelled = (await ask(served, "POST", f"/v1/responses/{begun['id']}/cancel")).json
+            assert cancelled["status"] == "cancelled"
+            await post(served, tools=[tool], input="And now?", previous_response_id=begun["id"])
+            assert results(talking.requests[-1]) == [told]
 
     run(test())

@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 NOT_RUN_YET = "The user approved this call. It was not run yet."  # the result of a call that was approved, until it is run
 RESULTS_NOT_KEPT = "The results were shown at that time. They are not kept."
+SEARCH_FAILED = "The search failed or was interrupted. What it found, or why it failed, is not kept."
 
 
 class InputCall(msgspec.Struct, frozen=True):
@@ -62,17 +63,15 @@ class CallItemReader:
 
     def call(self, entry: Entry) -> InputCall | None:
         """Return the call of an item whose type is in `CALL_ITEMS`, or None if it cannot be shown to the model."""
-        form = CALL_ITEMS[entry.kind]
-        call = form.read(self, entry.item, entry.path)
+        call = CALL_ITEMS[entry.kind].read(self, entry.item, entry.path)
         if call is not None:
             self._report.add(_LOSSES[entry.kind])
         return call
 
     def output(self, entry: Entry) -> Output:
         """Return the output of an item whose type is in `OUTPUT_ITEMS`."""
-        form = OUTPUT_ITEMS[entry.kind]
         self._report.add(_LOSSES[entry.kind])
-        return form.read(self, entry.item, entry.path)
+        return OUTPUT_ITEMS[entry.kind].read(self, entry.item, entry.path)
 
     def _function_call(self, item: Object, path: str) -> InputCall:
         return self._client_call(item, path, "function", self._arguments(item, path))
@@ -82,10 +81,9 @@ class CallItemReader:
         return self._client_call(item, path, "custom", arguments)
 
     def _client_call(self, item: Object, path: str, kind: str, arguments: str) -> InputCall:
-        name, asynchronous = self._client_tool(item, path, kind)
-        asynchronous = asynchronous or is_async_call(item)
+        name, is_async = self._client_tool(item, path, kind)
         extra = optional_object(item, "extra_content", path) if "extra_content" in item else None
-        return InputCall(_call_id(item, path), name, arguments, asynchronous=asynchronous, extra=extra)
+        return InputCall(_call_id(item, path), name, arguments, asynchronous=is_async or is_async_call(item), extra=extra)
 
     def _action_call(self, item: Object, path: str) -> InputCall:
         kind, member = _ACTIONS[item["type"]]
@@ -106,10 +104,9 @@ class CallItemReader:
         return self._builtin_call(item, path, "tool_search", arguments if isinstance(arguments, dict) else {})
 
     def _builtin_call(self, item: Object, path: str, kind: str, arguments: Object) -> InputCall:
+        name = self._catalog.name_of_call(kind, kind, None)
         extra = optional_object(item, "extra_content", path)
-        return InputCall(
-            _call_id(item, path), self._catalog.name_of_call(kind, kind, None), spaced_json(arguments), extra=extra
-        )
+        return InputCall(_call_id(item, path), name, spaced_json(arguments), extra=extra)
 
     def _computer_call(self, item: Object, path: str) -> InputCall:
         return InputCall(_call_id(item, path), "computer", spaced_json(_chosen(item, "action", "actions")))
@@ -123,12 +120,9 @@ class CallItemReader:
     def _mcp_call_as(self, call_id: str, item: Object, path: str) -> InputCall:
         name = text(item, "name", path)
         server = text(item, "server_label", path)
-        output = optional_text(item, "output", path) or _error_text(item.get("error"))
-        if not output and item.get("status") == "incomplete":
-            output = INTERRUPTED
+        told = optional_text(item, "output", path) or _error_text(item.get("error")) or _interrupted(item)
         kept = self._kept(item)
-        if kept is not None:
-            output = kept.text
+        output = told if kept is None else kept.text
         arguments = self._arguments(item, path)
         chat_name = self._catalog.name_of_call("mcp", name, server)
         return InputCall(call_id, chat_name, arguments, Output(output), extra=optional_object(item, "extra_content", path))
@@ -138,8 +132,7 @@ class CallItemReader:
         approvals = self._approvals
         made = approvals.made.get(request_id)
         if made is not None:
-            wanted = {"extra_content": item.get("extra_content")}
-            return self._mcp_call_as(request_id, {**made.item, **wanted}, made.path)
+            return self._mcp_call_as(request_id, {**made.item, "extra_content": item.get("extra_content")}, made.path)
         answer = NOT_RUN_YET if request_id in approvals.approved else approvals.not_run.get(request_id)
         if answer is None:
             self._report.ignored("item", "mcp_approval_request", "the client has not decided", path, matters=False)
@@ -282,18 +275,24 @@ def _web_search(item: Object, path: str) -> ToldCall | None:
     queries = action.get("queries") or [action.get("query") or ""]
     arguments = {"queries": queries} if function == SEARCH.name else _chosen(action, "url", "pattern")
     sources = [str(source.get("url")) for source in objects(action, "sources", f"{path}.action")]
-    return ToldCall(function, arguments, "\n".join([RESULTS_NOT_KEPT, *sources]))
+    result = SEARCH_FAILED if item.get("status") == "failed" else RESULTS_NOT_KEPT
+    return ToldCall(function, arguments, "\n".join([result, *sources]))
 
 
 def _code_interpreter(item: Object, path: str) -> ToldCall:
     code = optional_text(item, "code", path) or ""
     logs = [_as_text(output["logs"]) for output in objects(item, "outputs", path) if "logs" in output]
-    return ToldCall("python", {"code": code}, "\n".join(logs), "code_interpreter")
+    return ToldCall("python", {"code": code}, "\n".join(logs) or _interrupted(item), "code_interpreter")
 
 
 def _file_search(item: Object, path: str) -> ToldCall:
     texts = [spaced_json(_chosen(result, "filename", "text")) for result in objects(item, "results", path)]
     return ToldCall("file_search", _chosen(item, "queries"), "\n".join(texts) if texts else None)
+
+
+def _interrupted(item: Object) -> str:
+    """Return what the model is told of a call that was interrupted; nothing of any other."""
+    return INTERRUPTED if item.get("status") == "incomplete" else ""
 
 
 def _error_text(error: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from responses_gateway.request.input.calls import RESULTS_NOT_KEPT
+from responses_gateway.request.input.calls import RESULTS_NOT_KEPT, SEARCH_FAILED
 from responses_gateway.request.prompt_cache.prompt_print import Prompt, PromptPrint, text_checksum
 
 # Turns of a context whose places are kept: where an earlier one stood is estimated.
@@ -96,7 +96,8 @@ def _repeats(answer: Answer, prompt: Prompt, place: int) -> bool:
         return False
     if answer.text is None:  # of several turns; the results between them may have been left out
         later = map(prompt.message, range(place, prompt.checksums.count))
-        return not any(message is not None and RESULTS_NOT_KEPT in message.text for message in later)
+        texts = [message.text for message in later if message is not None]
+        return not any(left_out in text for text in texts for left_out in (RESULTS_NOT_KEPT, SEARCH_FAILED))
     calls = len(message.tool_calls) if isinstance(message.tool_calls, list) else 0
     if calls != answer.calls or (answer.thought and not message.thinks):
         return False
