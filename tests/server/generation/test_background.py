@@ -14,6 +14,7 @@ import pytest
 from responses_gateway.server.generation.responses import Creation
 from responses_gateway.simulator import COUNTERS, create_app, serving
 from tests.judges import judge_stream
+from tests.log_lines import log_lines
 from tests.server.process.test_shutdown import program
 from tests.server.running_gateway import (
     TERMINALS,
@@ -145,6 +146,27 @@ def test_a_client_that_leaves_ends_nothing() -> None:
             (name,) = served.parts.background.running
             assert (await get(served, name)).json["status"] in ("queued", "in_progress")
             await cancel(served, name)
+
+    run(test())
+
+
+def test_a_response_that_is_cancelled_is_no_failure_of_the_backend() -> None:
+    async def test() -> None:
+        simulator = create_app()
+        with log_lines() as written:
+            async with serving(simulator) as url, gateway(url, store="memory", access_log=True) as served:
+                name = (await start(served, ENDLESS))["id"]
+                await until(lambda: simulator[COUNTERS].running, "the backend is at work")
+                await cancel(served, name)
+                await until(lambda: served.metric("requests_in_flight") == 0, "it has ended")
+                counted = [
+                    served.metric("requests_total", model=model, outcome="cancelled", stream="false", api="responses")
+                    for model in ("simulator", "unknown")
+                ]
+                assert sum(counted) == 1
+                assert served.metric("backend_errors_total", kind="server_error") == 0
+        (line,) = written("response")
+        assert (line["level"], line["outcome"], line.get("code")) == ("info", "cancelled", None)
 
     run(test())
 

@@ -18,6 +18,7 @@ from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.stream.lifecycle.turn import Turn
 from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.writer.interface import Span
+from responses_gateway.telemetry.logs import CLIENT_LEFT
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import MadeCall
@@ -200,9 +201,12 @@ def outcome_of(facts: RequestFacts) -> str:
     if answer is None:
         relayed = facts.relayed is not None and facts.error is None
         return "cancelled" if facts.client_left else "completed" if relayed else "failed"
-    if not answer.ended or (facts.error is not None and facts.error.status == 499):
-        return "cancelled"
-    return answer.status
+    return answer.status if answer.ended else "cancelled"
+
+
+def is_cancelled(translator: Translator) -> bool:
+    """Tell whether the client has asked for the end of the answer."""
+    return translator.error is not None and translator.error.status == CLIENT_LEFT
 
 
 def answer_facts(translator: Translator) -> AnswerFacts:
@@ -211,9 +215,10 @@ def answer_facts(translator: Translator) -> AnswerFacts:
     options = translator.options
     writer = translator.writer
     finish_reason = lifecycle.turn.finish_reason
+    error = None if is_cancelled(translator) else translator.error
     return AnswerFacts(
         response_id=options.response_id,
-        status=translator.status,
+        status="cancelled" if is_cancelled(translator) else translator.status,
         ended=translator.ended,
         state=lifecycle.state,
         chunks=translator.chunks,
@@ -223,7 +228,7 @@ def answer_facts(translator: Translator) -> AnswerFacts:
         disagrees=translator.tokens.disagrees,
         finish_reason=finish_reason,
         cut_unasked=finish_reason == "length" and not options.discarded and options.echo.get("max_output_tokens") is None,
-        reason=translator.incomplete_reason or (translator.error.code if translator.error is not None else None),
+        reason=translator.incomplete_reason or (None if error is None else error.code),
         items=writer.items,
         events=writer.deltas,
         spans=writer.spans,

@@ -11,7 +11,7 @@ from yarl import URL
 
 from responses_gateway.hosted.interface import HostedLoss
 from responses_gateway.request import Loss
-from responses_gateway.server.generation.request_log.facts import Account, RequestFacts, answer_facts
+from responses_gateway.server.generation.request_log.facts import Account, RequestFacts, answer_facts, is_cancelled, outcome_of
 from responses_gateway.server.generation.request_log.log_line import usage_fields
 from responses_gateway.server.generation.request_log.metrics import CONTINUATIONS, DISCONNECTS, KEEP_ALIVES, LOSSES
 from responses_gateway.server.generation.request_log.reports import RequestReports
@@ -222,20 +222,14 @@ def client_name(headers: Mapping[str, str]) -> str:
 
 def _outcome(facts: RequestFacts) -> str:
     """Return the outcome as the client has seen it: a label of the metrics."""
-    if facts.handed_over:
-        return "handed_over"
-    if facts.client_left:
-        return "client_disconnected"
-    if facts.refusal is not None:
-        return "rejected" if facts.refusal.status < 500 else "failed"
-    return "failed" if facts.answer is None else facts.answer.status
+    return "client_disconnected" if facts.client_left and not facts.handed_over else outcome_of(facts)
 
 
 def _error_of(translator: Translator) -> ApiError | None:
     """Return the error of a response, or what a backend sent after the end of an answer, which does not change how that ended.
-    It is a copy, because the facts of a request outlive all else of it."""
+    It is a copy, because the facts of a request outlive all else of it. That the client wanted it to end is none."""
     if translator.error is not None:
-        return translator.error.copy()
+        return None if is_cancelled(translator) else translator.error.copy()
     for answer in translator.answers:
         if answer.late_error is not None:
             return answer.late_error.copy()
