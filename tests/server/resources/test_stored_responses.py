@@ -18,6 +18,7 @@ from responses_gateway.simulator import RECEIVED, SimulatorOptions, serving
 from responses_gateway.simulator import create_app as create_simulator
 from responses_gateway.state import StoreUnavailable
 from tests.judges import judge_stream
+from tests.server.resources.test_websocket_resource import connect
 from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, post, run, simulated
 from tests.thoroughness import examples
 
@@ -142,6 +143,41 @@ def test_item_references_are_resolved() -> None:
             listed = (await get(served, f"responses/{second.final['id']}/input_items?order=asc", KEY)).json["data"]
             assert listed[0] == item
             assert_error(await post(served, input=asked, headers=OTHER), 400, "item_not_found")
+
+    run(test())
+
+
+@pytest.mark.parametrize("way", ["previous_response_id", "conversation", "websocket"])
+def test_a_reference_to_an_item_of_the_history_is_not_the_item_once_more(way: str) -> None:
+    """Vercel's AI SDK sends references to the items of the response that it continues."""
+
+    async def test() -> None:
+        backend = create_simulator()
+        async with serving(backend) as url, gateway(url, store="memory") as served, connect(served) as socket:
+            conversation = (await ask(served, "POST", "/v1/conversations", json={})).json["id"]
+            place: dict[str, Any] = {"conversation": conversation} if way == "conversation" else {"store": way != "websocket"}
+
+            async def answered(asked: Any) -> Any:
+                if way != "websocket":
+                    return (await post(served, input=asked, tools=[TOOL], **place)).final
+                await socket.send(asked, tools=[TOOL], **place)
+                return (await socket.rest())[-1]["response"]
+
+            first = await answered("scenario: tool")
+            call = first["output"][-1]
+            assert call["type"] == "function_call"
+            if way != "conversation":
+                place["previous_response_id"] = first["id"]
+            references = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+            output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
+            second = await answered([*references, output])
+            _, said, result = chat(backend)
+            assert (len(said["tool_calls"]), result["content"]) == (1, "sunny")
+            if way == "conversation":
+                return
+            place["previous_response_id"] = second["id"]
+            await answered("And now?")
+            assert [message["role"] for message in chat(backend)] == ["user", "assistant", "tool", "assistant", "user"]
 
     run(test())
 

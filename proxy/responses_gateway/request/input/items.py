@@ -55,9 +55,9 @@ def entries(
     limit: int,
 ) -> list[Entry]:
     """Return the history, then the input, in order, with item references resolved; a string is one user message. A reference to
-    an item that the input itself contains is dropped, since the item is there already. Items of the input whose positions are
-    in `replaced` are checked and left out. Raises `ApiError` 400, also for more than `limit` items: a body within its size
-    limit can still contain millions."""
+    an item that the history or the input itself contains is dropped, since the item is there already. Items of the input whose
+    positions are in `replaced` are checked and left out. Raises `ApiError` 400, also for more than `limit` items: a body within
+    its size limit can still contain millions."""
     count = len(history) + (len(source) if type(source) is list else 1)
     if count > limit:
         raise too_long("input", count, limit, "items, the history included" if history else "items")
@@ -69,7 +69,7 @@ def entries(
         own = [entry for index, entry in enumerate(own) if index not in replaced]
     references = [entry for entry in own if entry.kind == _REFERENCE]
     if references:
-        own = _with_referenced(own, references, resolve_item)
+        own = _with_referenced(own, history, resolve_item)
     return entries_at(history, "history") + own if history else own
 
 
@@ -101,14 +101,14 @@ def _entry(item: Object, path: str) -> Entry:
     return Entry(path, kind if isinstance(kind, str) else _kind(item, path), item)
 
 
-def _with_referenced(own: list[Entry], references: list[Entry], resolve_item: ResolveItem | None) -> list[Entry]:
-    """Return items with those that the references among them name in their places, unless the input has them itself."""
+def _with_referenced(own: list[Entry], history: Sequence[Object], resolve_item: ResolveItem | None) -> list[Entry]:
+    """Return items with those that the references among them name in their places, unless they are in the history or there."""
     present = {str(entry.item.get("id")) for entry in own if entry.kind != _REFERENCE}
-    needed = {entry.path for entry in references if text(entry.item, "id", entry.path) not in present}
+    present.update(str(item.get("id")) for item in history)
     return [
         _resolved(entry, resolve_item) if entry.kind == _REFERENCE else entry
         for entry in own
-        if entry.kind != _REFERENCE or entry.path in needed
+        if entry.kind != _REFERENCE or text(entry.item, "id", entry.path) not in present
     ]
 
 

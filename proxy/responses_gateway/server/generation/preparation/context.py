@@ -135,7 +135,7 @@ class Context:
     @cached_property
     def input(self) -> list[Item]:
         """The input as items to be stored, with references replaced by what they refer to. Computed once."""
-        return _input_items(self.request, self.references)
+        return _input_items(self.request, self.references, self.history)
 
     @property
     def items(self) -> list[Item]:
@@ -245,7 +245,7 @@ async def _previous_response(table: ResponseTable, tenant: str, response_id: str
     return response
 
 
-def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> list[Item]:
+def _input_items(request: ResponsesRequest, references: Mapping[str, Item], history: Sequence[Item]) -> list[Item]:
     request_input = request.input
     if request_input is None:
         return []
@@ -255,7 +255,7 @@ def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> l
     named = _with_ids(objects)
     if not any(map(_is_reference, named)):
         return [item for item in objects if item.get("type") != _COMPACTION_TRIGGER]
-    present = {item["id"] for item in named if not _is_reference(item)}
+    present = {item["id"] for item in chain(_with_ids(history), named) if not _is_reference(item)}
     items: list[Item] = []
     for entry in objects:
         item: Item | None = entry
