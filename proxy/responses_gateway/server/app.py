@@ -134,8 +134,9 @@ def create_operations_app(
 
 
 def _fleet(parts: Parts, table: Table | None) -> Fleet | None:
-    """Return this process's part in the fleet that counts together; None without Redis or without limits."""
-    if parts.accounts.counters is None or not has_limits(parts.settings):
+    """Return this process's part in the fleet that counts together; None without Redis, or where no client can get a limit."""
+    limited = parts.settings.identifies_clients or has_limits(parts.settings)  # keys may get limits while it runs
+    if parts.accounts.counters is None or not limited:
         return None
     gateway = secrets.token_hex(8) if table is None else table.identity
     return Fleet(parts.accounts.counters, gateway, parts.metrics)

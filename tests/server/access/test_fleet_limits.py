@@ -14,6 +14,8 @@ import aiohttp
 import pytest
 
 from responses_gateway.server.access import fleet
+from responses_gateway.server.process.reloading import Reloading
+from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import create_app, serving
 from responses_gateway.state.fleet_counters import LimitRequest
@@ -100,6 +102,20 @@ def test_requests_of_all_gateways_count_together(redis_server: RedisServer) -> N
                 assert refused.json["error"]["type"] == "requests"
                 assert 1 <= int(refused.headers["retry-after"]) <= 10
                 assert one.metric("access_refusals_total", reason="requests") == 1
+
+    run(test())
+
+
+def test_limits_that_are_set_while_the_gateways_run_count_together(redis_server: RedisServer) -> None:
+    async def test() -> None:
+        async with replicas(redis_server) as served:
+            assert (await asking(served[0])).status == 200
+            for one in served:
+                keys = {"alice": {"hash": hash_of(KEY), "requests_per_minute": 2}}
+                settings = Settings(backend=["http://127.0.0.1:1"], events=redis_server.url, api_keys=keys)
+                Reloading(one.parts).apply(settings)
+            began = time.monotonic()
+            assert (await admitted(served, 8))[200] <= 2 + refilled(2, began)
 
     run(test())
 
