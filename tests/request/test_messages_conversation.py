@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from responses_gateway.request import Policy
+from responses_gateway.wire.json_text import json_text
+from responses_gateway.wire.messages import SIGNATURE, signed
 from tests.request.messages_bodies import (
     PNG,
     Fields,
@@ -111,6 +113,13 @@ def test_thinking_reaches_the_template_before_its_calls_whatever_its_signature(f
     found = messages_of(user("x"), said, user(result("a"), result("b")), policy=Policy(reasoning_field=field))
     assert found[1][field] == "First.\nSecond."
     assert [made["id"] for made in found[1]["tool_calls"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize("extra", [5, "x", [1], [{}], True, {}])
+def test_a_signature_with_anything_in_it_stops_no_conversation(extra: Any) -> None:
+    said = assistant(thought("First.", signed(SIGNATURE, json_text({"a": extra}))), call("a"))
+    (made,) = messages_of(user("x"), said, user(result("a")))[1]["tool_calls"]
+    assert isinstance(made.get("extra_content", {}), dict)
 
 
 def test_thinking_that_only_anthropic_can_read_is_left_out() -> None:

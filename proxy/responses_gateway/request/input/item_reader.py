@@ -487,6 +487,6 @@ def _tool_call(matched: MatchedCall, extra: Object) -> Object:
     function = {"name": matched.call.name, "arguments": matched.call.arguments}
     call: Object = {"id": matched.id, "type": "function", "function": function}
     wanted = extra.get(matched.call.call_id) if matched.call.extra is None else matched.call.extra
-    if wanted is not None:
+    if isinstance(wanted, dict):  # a client may have put anything into an item of reasoning
         call |= wanted if wanted and _SIGNATURES.issuperset(wanted) else {"extra_content": wanted}
     return call
