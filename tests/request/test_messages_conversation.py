@@ -192,8 +192,9 @@ def test_a_search_in_the_history_is_a_call_with_what_the_model_has_read() -> Non
     assert [message["content"] for message in found[2:4]] == ["[1] vLLM", "It is. Fast."]
 
 
-def test_what_another_server_has_found_is_shown_as_far_as_it_can_be_read() -> None:
-    foreign = [{"type": "web_search_result", "url": "u", "title": "t", "encrypted_content": "?"}]
+@pytest.mark.parametrize("carried", ["?", "é", "Größe", "/w==", "\ud800"])
+def test_what_another_server_has_found_is_shown_as_far_as_it_can_be_read(carried: str) -> None:
+    foreign = [{"type": "web_search_result", "url": "u", "title": "t", "encrypted_content": carried}]
     assert messages_of(*search(foreign))[2]["content"] == "t\nu"
     failed = {"type": "web_search_tool_result_error", "error_code": "unavailable"}
     assert messages_of(*search(failed))[2]["content"] == "Error: unavailable"

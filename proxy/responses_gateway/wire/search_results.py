@@ -7,7 +7,6 @@ The gateway keeps nothing of a conversation at this API, so a result carries wha
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from binascii import Error
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -42,7 +41,7 @@ def carried_text(results: Iterable[Any]) -> str:
         if isinstance(content, str) and content:
             try:
                 return b64decode(content, validate=True).decode()
-            except (Error, UnicodeDecodeError):
+            except ValueError:  # of base64, or of UTF-8
                 return ""
     return ""
 
