@@ -93,7 +93,7 @@ class HistoryTable:
 
     @transaction
     def page(self, sql: Sql, span: HistorySpan, order: PageOrder, limit: int, cursor: Cursor) -> ItemPage | None:
-        """Return a page of a part of a history, each item with its id; None if the cursor names none of its items."""
+        """Return a page of a part of a history, each item with its id; None if the cursor names none. What is gone is empty."""
         statement = _CHAIN + "SELECT n.item_id, n.key FROM chain c JOIN nodes n ON n.key = c.key ORDER BY c.depth"
         statement += " DESC" if order == "asc" else ""
         rows = sql.execute(statement, (span.end, span.begin)).fetchall() if span.end != span.begin else []
@@ -102,7 +102,7 @@ class HistoryTable:
         ids = [row[0] for row in rows]
         for named in (cursor.after, cursor.before):
             if named is not None and named not in ids:
-                return None
+                return None if ids or span.end == span.begin else ItemPage([], False)
         if cursor.after is not None:  # if two have this id, after both: paging must reach the end
             first = last - ids[::-1].index(cursor.after)
         if cursor.before is not None:

@@ -50,6 +50,47 @@ def test_a_conversation_from_beginning_to_end() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("removed", ["item", "conversation"])
+def test_what_is_removed_while_a_conversation_is_read_takes_nothing_else_with_it(
+    removed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, gateway(url, store="memory") as served:
+            table = served.parts.store.histories
+            made = (await call(served, "POST", "", {"items": [user("one"), user("two"), user("three")]})).json["id"]
+            first = (await call(served, "GET", f"/{made}/items?order=asc")).json["data"][0]["id"]
+
+            def remove_before(method: str) -> None:
+                """Have something removed once, after the end of the conversation was looked up, and before its items are."""
+                read = getattr(table, method)
+
+                async def reading(*arguments: Any) -> Any:
+                    monkeypatch.setattr(table, method, read)
+                    last = (await call(served, "GET", f"/{made}/items")).json["last_id" if method == "items" else "first_id"]
+                    path = f"/{made}/items/{last}" if removed == "item" else f"/{made}"
+                    assert (await call(served, "DELETE", path)).status == 200
+                    return await read(*arguments)
+
+                monkeypatch.setattr(table, method, reading)
+
+            if removed == "conversation":
+                remove_before("items")
+                assert_error(await post(served, input="four", conversation=made), 404, "conversation_not_found")
+                return
+            remove_before("page")
+            assert await texts(served, made) == ["one", "two"]
+            remove_before("page")
+            page = (await call(served, "GET", f"/{made}/items?order=asc&after={first}")).json
+            assert (page["data"], page["has_more"]) == ([], False)
+            await call(served, "POST", f"/{made}/items", {"items": [user("two"), user("three")]})
+            remove_before("items")
+            await post(served, input="four", conversation=made)
+            assert [message["content"] for message in backend[RECEIVED][-1]["body"]["messages"]] == ["two", "three", "four"]
+
+    run(test())
+
+
 def test_responses_add_to_their_conversation() -> None:
     async def test() -> None:
         backend = create_app()

@@ -62,7 +62,10 @@ class Conversations:
     async def items(self, request: web.Request) -> web.StreamResponse:
         """Answer `GET …/items`, page by page, the latest first by default."""
         conversation = await self._find(request)
-        return page_response(await read_page(request, self._histories, HistorySpan(0, conversation.end)))
+        page = await read_page(request, self._histories, HistorySpan(0, conversation.end))
+        if not page.items and (await self._find(request)).end != conversation.end:  # an item was removed meanwhile
+            return await self.items(request)
+        return page_response(page)
 
     async def add(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST …/items`: append items, and return them as they are kept."""
@@ -77,18 +80,15 @@ class Conversations:
     async def item(self, request: web.Request) -> web.StreamResponse:
         """Answer `GET …/items/{item}`."""
         read_include(request)
-        conversation = await self._find(request)
-        found = await self._histories.item(conversation.end, request.match_info["item"])
+        found = await self._histories.item((await self._find(request)).end, request.match_info["item"])
         if found is None:
             raise _item_not_found(request)
         return json_answer(found)
 
     async def remove(self, request: web.Request) -> web.StreamResponse:
         """Answer `DELETE …/items/{item}`."""
-        await self._find(request)
-        match = request.match_info
-        conversation = await self._table.remove_item(tenant_of(request), match["id"], match["item"])
-        if conversation is None:
+        conversation = await self._find(request)
+        if await self._table.remove_item(tenant_of(request), conversation.id, request.match_info["item"]) is None:
             raise _item_not_found(request)
         return web.json_response(_shown(conversation))
 

@@ -179,7 +179,10 @@ async def find_context(store: Store, tenant: str, request: ResponsesRequest, kno
             message = f"Conversation with id '{conversation[:100]}' not found."
             raise ApiError(404, message, param="conversation", code="conversation_not_found")
         place = record.end
-    return await context_at(store, tenant, request, History(place, conversation, tokens, session, first), known)
+    context = await context_at(store, tenant, request, History(place, conversation, tokens, session, first), known)
+    if place and not context.history:  # an item was removed meanwhile, or the response
+        return await find_context(store, tenant, request, known)
+    return context
 
 
 async def context_at(
@@ -256,16 +259,12 @@ def _input_items(request: ResponsesRequest, references: Mapping[str, Item], hist
     if not any(map(_is_reference, named)):
         return [item for item in objects if item.get("type") != _COMPACTION_TRIGGER]
     present = {item["id"] for item in chain(_with_ids(history), named) if not _is_reference(item)}
-    items: list[Item] = []
-    for entry in objects:
-        item: Item | None = entry
-        if _is_reference(entry):
-            if entry["id"] in present:
-                continue
-            item = references.get(entry["id"])
-        if item is not None and item.get("type") != _COMPACTION_TRIGGER:
-            items.append(item)
-    return items
+    items = [
+        references.get(entry["id"]) if _is_reference(entry) else entry
+        for entry in objects
+        if not (_is_reference(entry) and entry["id"] in present)
+    ]
+    return [item for item in items if item is not None and item.get("type") != _COMPACTION_TRIGGER]
 
 
 def _with_ids(items: Iterable[Item]) -> list[Item]:
