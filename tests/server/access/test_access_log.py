@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+import aiohttp
 import pytest
 
 from responses_gateway.settings.keys import hash_of
@@ -92,6 +93,26 @@ def test_a_client_that_left_is_a_499(lines: Callable[[], list[Line]]) -> None:
             (line,) = lines()
             assert (line["path"], line["status"]) == ("/v1/responses", 499)
             assert line["bytes_out"] > 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("farewell", [True, False])
+def test_a_websocket_that_its_client_ends_has_the_status_of_its_handshake(
+    farewell: bool, lines: Callable[[], list[Line]]
+) -> None:
+    async def test() -> None:
+        async with simulated(access_log=True) as served:
+            async with aiohttp.ClientSession() as session:
+                socket = await session.ws_connect(served.url + "/v1/responses")
+                await socket.send_json({"type": "response.create", "model": "simulator", "input": "hi"})
+                while (await socket.receive_json())["type"] != "response.completed":
+                    pass
+                if farewell:
+                    await socket.close()
+            counted = {"method": "GET", "route": "/v1/responses", "status": "101"}
+            await until(lambda: served.metric("http_requests_total", **counted) == 1, "the socket has ended")
+        assert [line["status"] for line in lines() if line["message"] == "request"] == [101]
 
     run(test())
 

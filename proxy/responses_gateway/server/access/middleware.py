@@ -103,7 +103,7 @@ def exchanges(
                 note_refusal(request, response, time.monotonic() - began)
             return response
         except asyncio.CancelledError:
-            status = CLIENT_LEFT
+            status = 101 if exchange.upgraded else CLIENT_LEFT  # that of the handshake, whoever ends a WebSocket
             raise
         finally:
             if exchange.body is not None:

@@ -17,7 +17,7 @@ from responses_gateway.server.access.cors import check_socket
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.event_stream import WebSocketSender
-from responses_gateway.server.http.exchange import Bodies, in_thread
+from responses_gateway.server.http.exchange import EXCHANGE, Bodies, in_thread
 from responses_gateway.server.resources.socket_lanes import Lane, Lanes, WaitingMessage
 from responses_gateway.server.resources.socket_messages import (
     error_frame,
@@ -80,6 +80,7 @@ class WebSockets:
             decode_text=False,
         )
         await socket.prepare(request)
+        request[EXCHANGE].upgraded = True
         self._sockets.add(socket)
         try:
             await _Session(self, request, socket).run()
