@@ -300,6 +300,10 @@ def test_reasoning_can_be_had_in_sealed_form_later() -> None:
             first["output"][0].pop("encrypted_content", None)
             assert reasoning == first["output"][0]
             assert_error(await get(served, f"{path}?include=thoughts"), 400)
+            streamed = await get(served, f"{path}?stream=true&include=reasoning.encrypted_content")
+            assert streamed.final["output"][0].pop("encrypted_content")
+            told = [event["item"] for event in streamed.events if event["type"] == "response.output_item.done"]
+            assert told[0]["encrypted_content"]
 
     run(test())
 

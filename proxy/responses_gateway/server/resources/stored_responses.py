@@ -15,13 +15,13 @@ from responses_gateway.server.generation.background.runner import SILENCE, Backg
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prepare import reasoning_event
-from responses_gateway.server.http.exchange import json_answer
 from responses_gateway.server.resources.pagination import page_response, read_include, read_page
 from responses_gateway.server.resources.resume import Follower
 from responses_gateway.state import HistorySpan, Store, Stored
 from responses_gateway.stream.stored import replay
 from responses_gateway.telemetry.tracing import Tracing
 from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.json_text import json_text
 
 # How long a cancellation waits for the process that runs the response, which counts as dead after that, and how often it looks,
 # in seconds.
@@ -52,20 +52,14 @@ class StoredResponses:
             return await self._read(request)
 
     async def _read(self, request: web.Request) -> web.StreamResponse:
-        included = read_include(request)
+        read_include(request)  # wrong ones are refused, whatever is asked for
         if request.query.get("stream", "").lower() == "true":  # `True`, as Python writes it, too
             return await self._stream(request)
         stored = await self._find(request)
         if stored.active and stored.id not in self._background.running:
             await self._background.fail_lost()
             stored = await self._find(request)
-        if not included:
-            return web.Response(text=stored.json, content_type="application/json")
-        response = msgspec.json.decode(stored.json)
-        if ENCRYPTED_REASONING in included:
-            tenant = tenant_of(request)
-            response["output"] = [self._with_encrypted(item, tenant, response["model"]) for item in response["output"]]
-        return json_answer(response)
+        return web.Response(text=self._json(request, stored), content_type="application/json")
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         """Answer `DELETE`."""
@@ -79,8 +73,7 @@ class StoredResponses:
         """Answer `POST …/cancel`: end a response that runs in the background, here or elsewhere. It may be repeated."""
         stored = await self._find(request)
         if not stored.background:
-            message = "Only responses that were created with 'background' can be cancelled."
-            raise invalid_request(message, None, "not_cancellable")
+            raise invalid_request("Only responses created with 'background' can be cancelled.", None, "not_cancellable")
         loop = asyncio.get_running_loop()
         if stored.active and not await self._store.waiting.cancel(tenant_of(request), stored.id, end_lost):
             await self._store.running.cancel(tenant_of(request), stored.id)
@@ -105,8 +98,7 @@ class StoredResponses:
         """Answer with the events after number `starting_after`."""
         after = request.query.get("starting_after", "-1")
         if not after.removeprefix("-").isdecimal() or not after.isascii():
-            message = "Invalid value for 'starting_after': a number is expected."
-            raise invalid_request(message, "starting_after", "invalid_value")
+            raise invalid_request("Invalid value for 'starting_after': expected a number.", "starting_after", "invalid_value")
         stored = await self._find(request)
         settings = self._live.current.settings
         number = max(-1, min(int(after[:_DIGITS]), _LAST_NUMBER))
@@ -122,7 +114,7 @@ class StoredResponses:
                 settings=settings,
             )
             return await follower.run()
-        events = replay(stored.json, reasoning_event(settings), number)
+        events = replay(self._json(request, stored), reasoning_event(settings), number)
         headers = {"Cache-Control": "no-cache"}
         return web.Response(body=events, content_type="text/event-stream", charset="utf-8", headers=headers)
 
@@ -132,6 +124,14 @@ class StoredResponses:
         if stored is None:
             raise _not_found(response_id)
         return stored
+
+    def _json(self, request: web.Request, stored: Stored) -> str:
+        """Return a response with what the query wants included."""
+        if ENCRYPTED_REASONING not in read_include(request):
+            return stored.json
+        response = msgspec.json.decode(stored.json)
+        response["output"] = [self._with_encrypted(item, tenant_of(request), response["model"]) for item in response["output"]]
+        return json_text(response)
 
     def _with_encrypted(self, item: dict[str, Any], tenant: str, model: str) -> dict[str, Any]:
         """Return a stored item with its reasoning encrypted, as that of `model`, unless it was when it was made."""
