@@ -9,7 +9,7 @@ import pytest
 
 from responses_gateway.request import Policy
 from responses_gateway.wire.json_text import json_text
-from responses_gateway.wire.messages import SIGNATURE, signed
+from responses_gateway.wire.messages import SIGNATURE, error_of, signed
 from tests.request.messages_bodies import (
     PNG,
     Fields,
@@ -211,6 +211,11 @@ def test_the_beginning_of_an_answer_is_noticed_unless_a_call_ends_it() -> None:
     assert not prefilled(user("x"), assistant("{"), user("y"))
     found = messages_of(user("x"), assistant("{"), policy=Policy(continues_last_message=True))
     assert found[-1] == {"role": "assistant", "content": "{"}
+
+
+def test_a_place_that_is_named_in_a_refusal_is_named_once() -> None:
+    _, _, message = error_of(refusal_of(system([PNG])))
+    assert message == "messages[0].content[0].type: blocks of type 'image' cannot stand here."
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,10 @@ def test_a_wrong_field_is_named() -> None:
         assert param.partition("[")[0] in error.message
 
 
+def test_a_choice_that_is_a_string_is_not_told_to_be_one() -> None:
+    assert refusal(tool_choice="auto").message == "Invalid type for 'tool_choice': expected an object."
+
+
 def test_what_is_only_counted_needs_no_limit() -> None:
     body = json.dumps({name: value for name, value in BODY.items() if name != "max_tokens"}).encode()
     assert parse_messages(body, counts=True).max_tokens is None

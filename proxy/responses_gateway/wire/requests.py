@@ -314,7 +314,7 @@ def refusal(error: ValidationError, within: str = "") -> ApiError:
     first = error.errors(include_url=False)[0]
     what = problem(first["type"], first.get("ctx", {}), first["msg"])
     param = within + _param(first["loc"])
-    if param in _UNIONS:
+    if param in _UNIONS and len(first["loc"]) > 1:  # one type alone is possible in a Messages request
         return invalid_request(f"Invalid type for '{param}': expected {_UNIONS[param]}.", param, "invalid_type")
     if first["type"] == "missing":
         return invalid_request(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")

@@ -59,7 +59,7 @@ def text_of(block: Block) -> str:
     """Return the text of a block where nothing else can stand, as in a system message. Raise `ApiError` 400."""
     path, kind, fields = block
     if kind != "text":
-        raise invalid_request(f"{path}: a block of the type {quote(kind)} cannot stand here.", f"{path}.type", "invalid_value")
+        raise invalid_request(f"{path}.type: blocks of type {quote(kind)} cannot stand here.", f"{path}.type", "invalid_value")
     found: str = fields["text"]
     return found
 
