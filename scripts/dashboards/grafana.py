@@ -14,7 +14,7 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 SCHEMA = 39  # for Grafana 10 to 12
 COLOURS = {
     "completed": "green", "incomplete": "yellow", "rejected": "orange", "failed": "red", "client_disconnected": "purple",
-    "handed_over": "blue", "p50": "green", "p95": "orange", "p99": "red",
+    "cancelled": "dark-purple", "handed_over": "blue", "p50": "green", "p95": "orange", "p99": "red",
 }  # fmt: skip
 
 
