@@ -12,9 +12,8 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is neede
 VLLM := 0.32.0
 BACKEND ?=
 ARGS ?=
-# Tests at the same time: most of them wait, so there are two for each core. Those outside wait longer, for other programs.
-JOBS ?= $(call for_each_core,2)
-for_each_core = $(shell $(PYTHON) -c "import os; print($(1) * (os.cpu_count() or 1))")
+# Tests at the same time: most of them wait, so there are two for each processor.
+JOBS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
 # Else each process of a run would compile this checkout, and the assertions of the tests, anew. What all import at once is
 # compiled before.
 unexport PYTHONDONTWRITEBYTECODE
@@ -65,7 +64,6 @@ tests: $(VENV)/.stamp
 
 # They start the gateway, so they run it on the newest Python found, if it is newer than that of .venv; the others run it on the oldest.
 # With an installed Redis, where the tests of .venv use the Valkey of a wheel: both are served.
-test-outside: JOBS = $(call for_each_core,3)
 test-outside: $(VENV)/.stamp ## the other tests: with clients, databases, browsers and proxies, under faults; of the tools of this repository
 	@scripts/install-newest-python
 	@python=$(NEWEST)/bin/python; [ -x $$python ] || python=$(BIN)/python; \

@@ -104,7 +104,7 @@ def test_the_machine_of_a_client() -> None:
     need_socket_filters()
 
     async def test() -> None:
-        async with simulators() as (behind_us,), program(*behind(behind_us), "--idle-timeout", "3") as running:
+        async with simulators() as (behind_us,), program(*behind(behind_us), "--idle-timeout", "12") as running:
             client = await RawClient.connect(running)
             await client.post(input="scenario: long tokens: 20000 tps: 50")
             await client.read_until(b"output_text.delta")

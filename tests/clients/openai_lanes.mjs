@@ -31,7 +31,7 @@ const deeds = {
       order.push(name);
     };
     const plain = "scenario: plain";
-    await Promise.all([run("slow", "scenario: long tokens: 200 tps: 200"), run("fast", plain), run("other", plain)]);
+    await Promise.all([run("slow", "scenario: long tokens: 1000 tps: 200"), run("fast", plain), run("other", plain)]);
     const last = await ask(session.lane(), plain);
     return { order, text: last.output_text };
   },

@@ -44,7 +44,7 @@ async def lanes(session: Any) -> Any:
     async def run(name: str, text: str) -> None:
         ended.append((name, (await ask(session.lane(name), text)).output_text.split(" ")[0]))
 
-    slow = asyncio.create_task(run("slow", "scenario: long tokens: 200 tps: 200"))
+    slow = asyncio.create_task(run("slow", "scenario: long tokens: 1000 tps: 200"))
     await asyncio.sleep(0)
     await asyncio.gather(slow, run("fast", "scenario: plain"), run("other", "scenario: plain"))
     default = await ask(session.default, "scenario: plain")

@@ -157,32 +157,32 @@ class History(NamedTuple):
 async def find_context(store: Store, tenant: str, request: ResponsesRequest, known: KnownItems) -> Context:
     """Look up what the request names, and the results of earlier hosted calls. `known` is the beginning of its history. Raise
     `ApiError` for what does not exist, or belongs to another tenant."""
-    place = 0
-    conversation = None
-    tokens = None
-    session = None
-    first = None
+    for _ in range(10):  # because an item may be removed meanwhile, or the response
+        continued = await _continued(store, tenant, request)
+        context = await context_at(store, tenant, request, continued, known)
+        if context.history or not continued.place:
+            return context
+    raise StoreUnavailable("items are removed from a history faster than it is read, or it is damaged")
+
+
+async def _continued(store: Store, tenant: str, request: ResponsesRequest) -> History:
+    """Return the history that a request continues. Raise `ApiError` as above."""
     if request.previous_response_id is not None:
         if request.conversation is not None:
             message = "Mutually exclusive parameters: 'previous_response_id' and 'conversation'."
             raise invalid_request(message, "previous_response_id", "mutually_exclusive_parameters")
         previous = await _previous_response(store.responses, tenant, request.previous_response_id)
-        place = previous.end
-        session = previous.session or previous.id
+        usage = msgspec.json.decode(previous.json).get("usage") if request.context_management else None
         first = previous if previous.session is None else None
-        if request.context_management:
-            tokens = (msgspec.json.decode(previous.json).get("usage") or {}).get("total_tokens")
-    elif request.conversation is not None:
-        conversation = conversation_id(request)
-        record = await store.conversations.get(tenant, conversation)
-        if record is None:
-            message = f"Conversation with id '{conversation[:100]}' not found."
-            raise ApiError(404, message, param="conversation", code="conversation_not_found")
-        place = record.end
-    context = await context_at(store, tenant, request, History(place, conversation, tokens, session, first), known)
-    if place and not context.history:  # an item was removed meanwhile, or the response
-        return await find_context(store, tenant, request, known)
-    return context
+        return History(previous.end, None, (usage or {}).get("total_tokens"), previous.session or previous.id, first)
+    if request.conversation is None:
+        return History()
+    conversation = conversation_id(request)
+    record = await store.conversations.get(tenant, conversation)
+    if record is None:
+        message = f"Conversation with id '{conversation[:100]}' not found."
+        raise ApiError(404, message, param="conversation", code="conversation_not_found")
+    return History(record.end, conversation)
 
 
 async def context_at(
