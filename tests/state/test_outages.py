@@ -360,16 +360,17 @@ def test_the_file_is_damaged_and_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     kept = tmp_path / "kept"
     path = folder / "x.sqlite3"
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / path.name).write_bytes(b"no database, and long enough to be looked at" * 1000)
 
     async def test() -> None:
         async with serving(create_app()) as url, gateway(url, store=str(path)) as served:
             first = (await post(served)).final["id"]
             os.rename(folder, kept)
-            os.mkdir(folder)
-            with open(path, "wb") as broken:  # noqa: ASYNC230
-                broken.write(b"no database, and long enough to be looked at" * 1000)
+            os.rename(broken, folder)  # at once, because a new database is made where there is no file
             await assert_gone(served, first)
-            os.rename(folder, tmp_path / "broken")
+            os.rename(folder, broken)
             os.rename(kept, folder)
             await assert_there(served, first)
 
