@@ -67,8 +67,7 @@ def entries(
     own = entries_at(object_list(source or [], "input"), "input")
     if replaced:
         own = [entry for index, entry in enumerate(own) if index not in replaced]
-    references = [entry for entry in own if entry.kind == _REFERENCE]
-    if references:
+    if any(entry.kind == _REFERENCE for entry in own):
         own = _with_referenced(own, history, resolve_item)
     return entries_at(history, "history") + own if history else own
 
@@ -103,8 +102,7 @@ def _entry(item: Object, path: str) -> Entry:
 
 def _with_referenced(own: list[Entry], history: Sequence[Object], resolve_item: ResolveItem | None) -> list[Entry]:
     """Return items with those that the references among them name in their places, unless they are in the history or there."""
-    present = {str(entry.item.get("id")) for entry in own if entry.kind != _REFERENCE}
-    present.update(str(item.get("id")) for item in history)
+    present = {str(item.get("id")) for item in (*history, *(entry.item for entry in own if entry.kind != _REFERENCE))}
     return [
         _resolved(entry, resolve_item) if entry.kind == _REFERENCE else entry
         for entry in own

@@ -52,14 +52,14 @@ class StoredResponses:
             return await self._read(request)
 
     async def _read(self, request: web.Request) -> web.StreamResponse:
-        read_include(request)  # wrong ones are refused, whatever is asked for
+        included = read_include(request)
         if request.query.get("stream", "").lower() == "true":  # `True`, as Python writes it, too
-            return await self._stream(request)
+            return await self._stream(request, included)
         stored = await self._find(request)
         if stored.active and stored.id not in self._background.running:
             await self._background.fail_lost()
             stored = await self._find(request)
-        return web.Response(text=self._json(request, stored), content_type="application/json")
+        return web.Response(text=self._json(request, stored, included), content_type="application/json")
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         """Answer `DELETE`."""
@@ -94,7 +94,7 @@ class StoredResponses:
         stored = await self._find(request)
         return page_response(await read_page(request, self._store.histories, HistorySpan(stored.input_begin, stored.input_end)))
 
-    async def _stream(self, request: web.Request) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, included: frozenset[str]) -> web.StreamResponse:
         """Answer with the events after number `starting_after`."""
         after = request.query.get("starting_after", "-1")
         if not after.removeprefix("-").isdecimal() or not after.isascii():
@@ -114,9 +114,8 @@ class StoredResponses:
                 settings=settings,
             )
             return await follower.run()
-        events = replay(self._json(request, stored), reasoning_event(settings), number)
-        headers = {"Cache-Control": "no-cache"}
-        return web.Response(body=events, content_type="text/event-stream", charset="utf-8", headers=headers)
+        body = replay(self._json(request, stored, included), reasoning_event(settings), number)
+        return web.Response(body=body, content_type="text/event-stream", charset="utf-8", headers={"Cache-Control": "no-cache"})
 
     async def _find(self, request: web.Request) -> Stored:
         response_id = request.match_info["id"]
@@ -125,9 +124,9 @@ class StoredResponses:
             raise _not_found(response_id)
         return stored
 
-    def _json(self, request: web.Request, stored: Stored) -> str:
-        """Return a response with what the query wants included."""
-        if ENCRYPTED_REASONING not in read_include(request):
+    def _json(self, request: web.Request, stored: Stored, included: frozenset[str]) -> str:
+        """Return a response with what is to be included."""
+        if ENCRYPTED_REASONING not in included:
             return stored.json
         response = msgspec.json.decode(stored.json)
         response["output"] = [self._with_encrypted(item, tenant_of(request), response["model"]) for item in response["output"]]

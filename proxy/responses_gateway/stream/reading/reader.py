@@ -178,8 +178,8 @@ class Reader:
         if not self._text_came:
             rest.content = message.content
             rest.refusal = message.refusal
-            thought = message.reasoning or message.reasoning_content or message.thinking or message.reasoning_text
-            rest.reasoning = _end_of(thought, self.said and self.said("reasoning")) if calls is None else ""
+            thought = "" if calls is not None else _thought_of(message)
+            rest.reasoning = _end_of(thought, self.said and self.said("reasoning"))
         elif isinstance(message.content, str):
             rest.content = _end_of(message.content, self.said and self.said("output_text"))
         if calls is not None or not (self._text_came and self._raw):
@@ -191,8 +191,7 @@ class Reader:
     def _drop_repeated(self, delta: chat.Delta, said: Callable[[TextKind], str | None]) -> None:
         """Take from a delta with calls, at the end or behind it, what is all of the thought or of the text before it: no answer
         is likely to say it twice in a row. Behind another thought, a text may well come again."""
-        thought = delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_text
-        for (kind, names), text in zip(_FIELDS, (thought, delta.content), strict=True):
+        for (kind, names), text in zip(_FIELDS, (_thought_of(delta), delta.content), strict=True):
             if text and isinstance(text, str) and len(text) >= _LEAST_REPEATED and said(kind) == text:
                 self._repair("message_repeated")
                 for name in names:
@@ -201,7 +200,7 @@ class Reader:
                 return
 
     def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
-        reasoning = delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_text
+        reasoning = _thought_of(delta)
         if reasoning:
             self._details_alone = False
         elif delta.reasoning_details is not None and self._details_alone:  # OpenRouter sends the same text in both fields
@@ -287,6 +286,10 @@ def _end_of(whole: str | None, said: str | None) -> str:
     beginning = said.lstrip()
     end = whole[begin + len(beginning) :] if whole.startswith(beginning, begin) else ""
     return end if end.strip() else ""
+
+
+def _thought_of(delta: chat.Delta) -> str | None:
+    return delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_text
 
 
 def _continues(half: _Piece, delta: Delta) -> bool:

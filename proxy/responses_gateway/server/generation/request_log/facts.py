@@ -218,7 +218,7 @@ def answer_facts(translator: Translator) -> AnswerFacts:
     error = None if is_cancelled(translator) else translator.error
     return AnswerFacts(
         response_id=options.response_id,
-        status="cancelled" if is_cancelled(translator) else translator.status,
+        status=translator.status if error is translator.error else "cancelled",
         ended=translator.ended,
         state=lifecycle.state,
         chunks=translator.chunks,
