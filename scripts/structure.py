@@ -231,11 +231,11 @@ def measure_rooms(imports: dict[str, set[str]]) -> Rooms:
 
 def _groups(imports: dict[str, set[str]]) -> list[set[str]]:
     """Divide the rooms into groups that import each other in circles (one room alone in most), the lowest first."""
-    reached = {room: _reached(room, imports) for room in imports}
+    reached = {room: _reached(room, imports) | {room} for room in imports}
     groups: list[set[str]] = []
     for room in sorted(imports, key=lambda room: (len(reached[room]), room)):
         if not any(room in group for group in groups):
-            groups.append({room} | {other for other in reached[room] if room in reached[other]})
+            groups.append({other for other in reached[room] if room in reached[other]})
     return groups
 
 

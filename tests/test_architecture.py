@@ -189,6 +189,17 @@ def test_no_files_import_each_other_in_a_circle() -> None:
             del left[path]
 
 
+def test_no_rooms_of_any_folder_import_each_other_in_a_circle() -> None:
+    """Check the files and folders of each folder, each folder as one room: whoever opens it reads them in one order."""
+    circles = {
+        name_of(file): rooms
+        for file in MODULES
+        if file.name == "__init__.py"
+        and (rooms := structure.measure_rooms(structure.room_imports(file.parent, PACKAGE))).circles
+    }
+    assert circles == {}
+
+
 def test_no_import_of_ours_is_for_type_checkers_alone() -> None:
     """Forbid imports that hide a circle."""
     hidden = [

@@ -13,8 +13,8 @@ from responses_gateway.settings import Settings
 from scripts import structure
 
 # Room for agents' turns, sessions, keys at run time, more kinds of markup and refusals inside streams; most of that stands
-# around the core. It is no reason to join two statements that read better apart.
-LINES = 86_554
+# around the core; and for what two rooms share in a lower one. It is no reason to join two statements that read better apart.
+LINES = 86_620
 LINES_OF_THE_CORE = 65_610
 SETTINGS = 115
 FILES_UNDER_60_LINES = 51

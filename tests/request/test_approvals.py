@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from responses_gateway.request.fields import Entry
 from responses_gateway.request.input.approvals import INTERRUPTED, Approvals, open_approvals, read_approvals
-from responses_gateway.request.input.items import Entry
 from responses_gateway.wire.errors import ApiError
 
 REQUEST = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "bank", "name": "pay", "arguments": "{}"}

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from responses_gateway.request import Policy
-from responses_gateway.request.input.items import Entry, with_paths
+from responses_gateway.request.fields import Entry
+from responses_gateway.request.input.items import with_paths
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.parameters.parameters import compact_threshold
 from responses_gateway.wire.errors import ApiError

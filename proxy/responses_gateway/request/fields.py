@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from responses_gateway.wire.errors import ApiError, invalid_request
 
 Object = dict[str, Any]
 _OBJECTS = frozenset({dict})
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """An item of the input: `path` is where the client put it (`input[3]`), `kind` its type."""
+
+    path: str
+    kind: str
+    item: Object
 
 
 def missing(param: str) -> ApiError:
@@ -16,6 +26,12 @@ def missing(param: str) -> ApiError:
 
 def wrong_type(param: str, expected: str) -> ApiError:
     return invalid_request(f"Invalid type for '{param}': expected {expected}.", param, "invalid_type")
+
+
+def too_long(param: str, length: int, limit: int, what: str) -> ApiError:
+    """Return the error for a list with more elements than a request may have."""
+    message = f"Invalid '{param}': array too long. Expected at most {limit} {what}, but got {length} instead."
+    return invalid_request(message, param, "array_above_max_length")
 
 
 def text(source: Object, key: str, path: str) -> str:

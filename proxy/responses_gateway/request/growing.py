@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from responses_gateway.request.fields import Object
+from responses_gateway.request.fields import Entry, Object
 from responses_gateway.request.input.call_matching import NO_OUTPUT, MatchedCalls, match_calls
 from responses_gateway.request.input.calls import CallItemReader
 from responses_gateway.request.input.item_reader import ItemReader, TurnEnd
-from responses_gateway.request.input.items import Entry, entries_at
+from responses_gateway.request.input.items import entries_at
 from responses_gateway.request.loss_report import Loss, LossReport
 from responses_gateway.request.parameters.parameters import CHECKED, refuse_unavailable, refuse_unsupported
 from responses_gateway.request.policy import Policy

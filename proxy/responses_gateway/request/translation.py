@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from responses_gateway.request.fields import Object, object_list, quote
+from responses_gateway.request.fields import Entry, Object, object_list, quote
 from responses_gateway.request.input.approvals import APPROVAL_TYPES, NO_APPROVALS, Approval, read_approvals
 from responses_gateway.request.input.call_matching import NO_CALLS, match_calls
 from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, CallItemReader, is_foreign_search, output_call_id
 from responses_gateway.request.input.item_reader import HONOURED_ITEMS, ItemReader
-from responses_gateway.request.input.items import Entry, ResolveItem, entries, entries_at, with_paths
+from responses_gateway.request.input.items import ResolveItem, entries, entries_at, with_paths
 from responses_gateway.request.input.urls import refuse_urls
 from responses_gateway.request.loss_report import Loss, LossReport
 from responses_gateway.request.parameters.moderation import NO_MODERATION

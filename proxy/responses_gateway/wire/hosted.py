@@ -16,6 +16,7 @@ from responses_gateway.wire.tools import ToolTarget
 DEFAULT_RESULTS = 20
 # The name and the content of an `input_file` part, as the client sent them.
 SentFile = tuple[str, str]
+SandboxFiles = Mapping[SentFile, str]  # files -> their paths for the code
 
 
 def sent_file(part: Any) -> SentFile | None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-# Why a backend did not answer. `dns`: its name has no address; `tls`: no secure connection; `connect`: it refused, or its
-# network cannot be reached; `dropped`: it closed the connection.
-Unanswered = Literal["dns", "tls", "connect", "connect_timeout", "dropped", "silent"]
+from responses_gateway.backend.transport.client import Unanswered
+
 # Why a request leaves a backend for another one. `broke`: its stream broke off before the client saw anything of it.
 Reason = Literal[Unanswered, "status_502", "status_503", "status_504", "busy", "broke"]
 # Why a request is sent again to the same backend: its connection, which had served another one, was closed without an answer.

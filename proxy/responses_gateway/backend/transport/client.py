@@ -16,7 +16,6 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from responses_gateway.backend.policies.retry import Unanswered
 from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupted, DirectSender, NoHead, PushedAnswer, Sink
 from responses_gateway.backend.transport.keepalive import open_socket
 from responses_gateway.backend.transport.optional_fields import (
@@ -46,6 +45,9 @@ _KEEPALIVE = 4
 _CHAT_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 _UNANSWERED = (aiohttp.ClientError, ConnectionError, TimeoutError)  # how requests fail that no backend answers
 _LINGER = 1.0  # seconds that a backend may take to end the body after its last event
+# Why a backend did not answer. `dns`: its name has no address; `tls`: no secure connection; `connect`: it refused, or its
+# network cannot be reached; `dropped`: it closed the connection.
+Unanswered = Literal["dns", "tls", "connect", "connect_timeout", "dropped", "silent"]
 # How a backend fails that has begun to answer: the connection broke, or nothing came for too long.
 Failure = Literal["broke", "silent"]
 _LONGEST_WAIT = 24 * 3600  # the longest `Retry-After` in seconds that is taken seriously: a day

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from responses_gateway.request.fields import filled_text, missing, optional_flag, optional_text, quote, text
-from responses_gateway.request.input.items import Entry
+from responses_gateway.request.fields import Entry, filled_text, missing, optional_flag, optional_text, quote, text
 from responses_gateway.wire.errors import invalid_request
 
 APPROVAL_TYPES = frozenset({"mcp_approval_request", "mcp_approval_response"})

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from responses_gateway.request.fields import Entry
 from responses_gateway.request.input.approvals import open_approvals
 from responses_gateway.request.input.calls import (
     CALL_TYPES,
@@ -27,7 +28,7 @@ from responses_gateway.request.input.calls import (
     is_foreign_search,
     output_call_id,
 )
-from responses_gateway.request.input.items import Entry, Output
+from responses_gateway.request.input.items import Output
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.item_ids import TurnKey, turn_of

@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from responses_gateway.request.fields import (
+    Entry,
     Object,
     filled_text,
     nullable_text,
@@ -20,7 +21,7 @@ from responses_gateway.request.fields import (
     wrong_type,
 )
 from responses_gateway.request.input.approvals import INTERRUPTED, NO_APPROVALS, Approvals
-from responses_gateway.request.input.items import Entry, Output, screenshot, tool_output
+from responses_gateway.request.input.items import Output, screenshot, tool_output
 from responses_gateway.request.loss_report import Loss, LossReport, Outcome, reported
 from responses_gateway.request.tools.catalog import Catalog
 from responses_gateway.request.tools.hosted_tools import FIND_IN_PAGE, OPEN_PAGE, SEARCH

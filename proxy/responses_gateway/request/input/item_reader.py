@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from responses_gateway.request.fields import Object, optional_text, quote
+from responses_gateway.request.fields import Entry, Object, optional_text, quote
 from responses_gateway.request.input.call_matching import NO_OUTPUT, PENDING_OUTPUT, MatchedCall, MatchedCalls, is_other_turn
 from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_foreign_search
-from responses_gateway.request.input.items import Entry, assistant_text, reasoning_text, system_text, user_content
+from responses_gateway.request.input.items import assistant_text, reasoning_text, system_text, user_content
 from responses_gateway.request.input.template_forms import APPROVAL, in_forms, losses_of, nine_characters, users_merged
 from responses_gateway.request.loss_report import Loss, LossReport, reported
 from responses_gateway.request.policy import Policy

@@ -9,12 +9,13 @@ messages in their histories: a refusal would end the session."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import msgspec
 
 from responses_gateway.request.fields import (
+    Entry,
     Object,
     missing,
     nullable_text,
@@ -23,11 +24,12 @@ from responses_gateway.request.fields import (
     quote,
     required_object,
     text,
+    too_long,
     wrong_type,
 )
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import ApiError, invalid_request
-from responses_gateway.wire.hosted import SentFile, sent_file
+from responses_gateway.wire.hosted import SandboxFiles, sent_file
 
 ResolveItem = Callable[[str], "dict[str, Any] | None"]
 # The type of an item that names one which is stored.
@@ -36,15 +38,6 @@ _TEXT_TYPES = frozenset({"input_text", "output_text", "text", "summary_text", "r
 # Those of them that a message or a thought may have, as a tuple, because what a client sends as a type may not be hashable.
 _PLAIN_TYPES = ("input_text", "output_text", "text", "reasoning_text")
 _DETAILS = frozenset({"auto", "low", "high"})
-SandboxFiles = Mapping[SentFile, str]  # files -> their paths for the code
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """An item of the input: `path` is where the client put it (`input[3]`), `kind` its type."""
-
-    path: str
-    kind: str
-    item: Object
 
 
 def entries(
@@ -85,12 +78,6 @@ def entries_at(items: Sequence[Object], path: str, start: int = 0) -> list[Entry
         else _entry(item, f"{path}[{index}]")
         for index, item in enumerate(items, start)
     ]
-
-
-def too_long(param: str, length: int, limit: int, what: str) -> ApiError:
-    """Return the error for a list with more elements than a request may have."""
-    message = f"Invalid '{param}': array too long. Expected at most {limit} {what}, but got {length} instead."
-    return invalid_request(message, param, "array_above_max_length")
 
 
 def _entry(item: Object, path: str) -> Entry:

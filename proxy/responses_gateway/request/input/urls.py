@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from responses_gateway.request.input.items import Entry
+from responses_gateway.request.fields import Entry
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosts.public_urls import not_public
 

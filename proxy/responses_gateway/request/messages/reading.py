@@ -10,8 +10,16 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from responses_gateway.request.fields import Object, object_list, objects, optional_object, optional_text, required_object, text
-from responses_gateway.request.input.items import too_long
+from responses_gateway.request.fields import (
+    Object,
+    object_list,
+    objects,
+    optional_object,
+    optional_text,
+    required_object,
+    text,
+    too_long,
+)
 from responses_gateway.request.loss_report import Kind, Loss, LossReport
 from responses_gateway.request.messages.content import ContentReader
 from responses_gateway.request.messages.conversation import Conversation

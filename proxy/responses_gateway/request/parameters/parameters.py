@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from responses_gateway.request.fields import (
+    Entry,
     Object,
     optional_flag,
     optional_object,
@@ -16,7 +17,6 @@ from responses_gateway.request.fields import (
     text,
     wrong_type,
 )
-from responses_gateway.request.input.items import Entry
 from responses_gateway.request.loss_report import LossReport, Outcome
 from responses_gateway.request.parameters.background_options import check_background_options, long_window
 from responses_gateway.request.parameters.moderation import read_modes

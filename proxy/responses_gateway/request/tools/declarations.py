@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from responses_gateway.request.fields import (
+    Entry,
     Object,
     filled_text,
     object_list,
@@ -15,11 +16,11 @@ from responses_gateway.request.fields import (
     optional_text,
     quote,
     text,
+    too_long,
 )
 from responses_gateway.request.grammar.json_pattern import Reading, pattern_of
 from responses_gateway.request.grammar.lark_reader import UnknownGrammar
 from responses_gateway.request.grammar.regex import LONGEST_DEFINITION, regex_of
-from responses_gateway.request.input.items import Entry, too_long
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.builtin_tools import BUILTIN_TOOLS

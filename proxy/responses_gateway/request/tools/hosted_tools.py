@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, Field
 
 from responses_gateway.request.fields import Object
-from responses_gateway.request.input.items import SandboxFiles
+from responses_gateway.wire.hosted import SandboxFiles
 from responses_gateway.wire.hosted_kinds import HOSTED, WEB_SEARCH, Schema
 from responses_gateway.wire.requests import Open, TypedPart
 from responses_gateway.wire.tools import ToolTarget

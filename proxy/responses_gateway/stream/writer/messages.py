@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from responses_gateway.stream.items.text_items import details_json
 from responses_gateway.stream.writer.interface import (
     AnswerStream,
     CallKind,
@@ -302,14 +301,13 @@ class MessagesWriter(EventWriter):
             case "reasoning":
                 if self._thinking != "hidden":
                     text = _text_of(item) if self._thinking == "shown" else ""
-                    by_call = json_text(item["extra_content"]) if "extra_content" in item else ""
-                    signature = signed(SIGNATURE, by_call or details_json(item))
+                    signature = signed(SIGNATURE, _member(item, "extra_content") or _member(item, "reasoning_details"))
                     yield f'{{"type":"thinking","thinking":{quote(text)},"signature":{quote(signature)}}}'
             case "message":
                 yield json_text(self._text_block(item))
             case "function_call" | "custom_tool_call":
                 input_json = json_text(_input_of(item))
-                extra = extra_member(json_text(item["extra_content"]) if "extra_content" in item else "")
+                extra = extra_member(_member(item, "extra_content"))
                 yield f'{{"type":"tool_use","id":"{item["call_id"]}","name":{quote(item["name"])},"input":{input_json}{extra}}}'
             case _:
                 yield from self._results.get(item["id"], ())
@@ -331,6 +329,11 @@ def _own_id(prefix: str, item_id: str) -> str:
 def _decoded(record: str) -> dict[str, Any]:
     item: dict[str, Any] = msgspec.json.decode(record.encode("utf-8", "replace"))
     return item
+
+
+def _member(item: Mapping[str, Any], name: str) -> str:
+    """Return the JSON of a member of an item; empty if it has none."""
+    return json_text(item[name]) if name in item else ""
 
 
 def _text_of(item: Mapping[str, Any]) -> str:

@@ -18,12 +18,12 @@ from responses_gateway.hosted.mcp.servers import McpServers, McpTool
 from responses_gateway.hosted.search.web import SearchOptions, Web, search_options
 from responses_gateway.hosted.search.web_search import WebSearch
 from responses_gateway.hosted.tool_runner import SourceNumbers
-from responses_gateway.request.input.items import SandboxFiles
 from responses_gateway.request.tools.file_search import read_file_search
 from responses_gateway.request.tools.hosted_tools import WEB_TOOLS, OfferedTool, check_web_search, read_image_generation
 from responses_gateway.request.tools.mcp import McpAccess, read_mcp_tools
 from responses_gateway.server.generation.hosted_tools.turns import Item
 from responses_gateway.stream.items.hosted import ToolListing
+from responses_gateway.wire.hosted import SandboxFiles
 from responses_gateway.wire.hosted_kinds import CODE_INTERPRETER, FILE_SEARCH, IMAGE_GENERATION, HostedKind
 from responses_gateway.wire.mcp import ListedTool, McpServer, McpToolset
 from responses_gateway.wire.tools import ToolTarget, any_tool_of

@@ -16,7 +16,7 @@ import msgspec
 from responses_gateway.hosted.pdf import PdfReader, PdfText, is_pdf
 from responses_gateway.request import Loss, Policy
 from responses_gateway.request.growing import TranslatedTurns
-from responses_gateway.request.input.items import SandboxFiles, file_for_code
+from responses_gateway.request.input.items import file_for_code
 from responses_gateway.server.generation.hosted_tools.turns import OpenedTools
 from responses_gateway.server.generation.preparation.context import (
     Caller,
@@ -36,7 +36,7 @@ from responses_gateway.server.recording.recording import Recording
 from responses_gateway.state import Store
 from responses_gateway.state.records import NO_ITEMS
 from responses_gateway.wire.errors import invalid_request
-from responses_gateway.wire.hosted import SentFile, sent_file
+from responses_gateway.wire.hosted import SandboxFiles, SentFile, sent_file
 from responses_gateway.wire.requests import ResponsesRequest
 
 # Files -> what takes their place.
