@@ -134,6 +134,22 @@ def test_sglang_is_told_when_a_session_ends() -> None:
     run(test())
 
 
+def test_a_sub_agent_that_ends_does_not_end_its_session() -> None:
+    app, closed = closing_server()
+
+    async def test() -> None:
+        async with hinted("sglang", app) as served:
+            child = {"x-session-id": "child", "x-parent-session-id": "s1"}
+            await post(served, headers={"x-session-id": "s1"})
+            await post(served, headers={**child, "x-session-final": "true"})
+            await until(lambda: closed != [], "the sub-agent is closed")
+            await post(served, headers={"x-session-id": "s1", "x-session-final": "true"})
+            await until(lambda: len(closed) > 1, "the session is closed")
+            assert closed == ["child", "s1"]
+
+    run(test())
+
+
 def test_a_client_of_many_sessions_ends_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature, "MOST_OF_TENANT", 3)
     monkeypatch.setattr(feature, "MOST", 4)

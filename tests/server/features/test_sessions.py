@@ -601,6 +601,7 @@ def test_a_session_runs_while_a_request_does_and_may_say_that_it_ends() -> None:
                 assert (thread["thread"], thread["parent"]) == ("child", "root")
                 assert [each["outcome"] for each in thread["requests"]] == ["running"]
             await post(served, headers={"x-session-id": "root"})
+            await post(served, headers={**headers, "X-Session-Final": "true"})  # the sub-agent alone has ended
             assert [row["final"] for row in await rows(served)] == [False]
             await post(served, headers={"x-session-id": "root", "X-Session-Final": "true"})
             assert [row["final"] for row in await rows(served)] == [True]

@@ -34,8 +34,8 @@ class Asker(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `session` names the whole tree of an agent's work, `thread` the one conversation in it that asks, `parent` the thread that
     began this one, `forked_from` the thread whose history it was begun with. `turn` is the client's id of what its user asked
-    for, `agent` the type or path of a sub-agent. `final`: the session ends with this request. `tool_seconds`: how long the
-    tools of the last answer took, where the client says so. `source` tells where each of these was read, by its name."""
+    for, `agent` the type or path of a sub-agent. `final`: with this request the session ends, or a sub-agent's thread.
+    `tool_seconds`: how long the tools of the last answer took, where the client says so. `source` tells where each was read."""
 
     session: str | None = None
     thread: str | None = None

@@ -80,7 +80,7 @@ class Threads:
         self._places.put(tenant, thread, _Place(facts.backend, self._clock(), asker.session, unique_id(tenant, thread)))
         if asker.final:
             for name, place in self._places.of(tenant).items():
-                if place.session == asker.session:
+                if name == thread or (asker.parent is None and place.session == asker.session):
                     self._end(self._places.pop(tenant, name))
         return _NOTHING
 

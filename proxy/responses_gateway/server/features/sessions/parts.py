@@ -94,7 +94,7 @@ def take(part: SessionPart, request: AgentRequest) -> None:
     _note(part, _thread_of(part, request), request)
     part.started = min(part.started, request.started)
     part.last = max(part.last, request.ended or request.started)
-    part.final = request.final or part.final
+    part.final = part.final or (request.final and request.parent is None)  # else only a sub-agent has ended
     _count(part, request)
     if request.model not in part.models and len(part.models) < _MOST_MODELS:
         part.models.append(request.model)
