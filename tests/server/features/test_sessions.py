@@ -345,6 +345,24 @@ def test_a_relayed_request_may_name_its_session_in_its_body_alone(padding: int) 
     run(test())
 
 
+def test_what_no_backend_has_read_does_not_hide_what_was_cached() -> None:
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            headers = {"x-session-id": "s"}
+            for _ in range(2):
+                await post(served, headers=headers)
+            (before,) = await rows(served)
+            assert before["cached_part"] is not None
+            await post(served, headers=headers, previous_response_id="resp_of_nobody")
+            (after,) = await rows(served)
+            assert after["requests"] == 3
+            assert after["cached_part"] == before["cached_part"]
+            await post(served, headers={"x-session-id": "t"}, previous_response_id="resp_of_nobody")
+            assert (await rows(served))[0]["cached_tokens"] == 0
+
+    run(test())
+
+
 def test_usage_is_divided_by_session() -> None:
     async def test(store: str) -> None:
         async with simulated(admin_key=ADMIN_KEY, store=store) as served:

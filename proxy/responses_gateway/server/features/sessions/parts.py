@@ -126,7 +126,7 @@ def _count(part: SessionPart, request: AgentRequest) -> None:
     part.requests += 1
     part.turns += request.kind not in BESIDE_THE_WORK
     part.cached_tokens += request.cached_tokens or 0
-    part.unreported += request.cached_tokens is None
+    part.unreported += request.cached_tokens is None and request.input_tokens > 0  # else no backend has read it
     part.tools += request.tools or 0.0
 
 
@@ -250,7 +250,7 @@ def row(part: SessionPart, running: Sequence[AgentRequest], now: float) -> dict[
         "agents": len(threads),
         **{name: getattr(part, name) for name in _SUMS},
         # None: not told, which is not 0.
-        "cached_tokens": None if part.unreported and part.unreported == part.requests else part.cached_tokens,
+        "cached_tokens": None if part.unreported and not part.cached_tokens else part.cached_tokens,
         "cached_part": part.cached_tokens / part.input_tokens if part.input_tokens and part.unreported == 0 else None,
         "models": part.models,
     }
