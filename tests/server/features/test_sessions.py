@@ -19,9 +19,11 @@ from responses_gateway.server.features.sessions.memory import RememberedSessions
 from responses_gateway.server.features.sessions.parts import SessionPart, begin, merged
 from responses_gateway.settings.keys import hash_of
 from tests.data_folder import DATA
+from tests.log_lines import log_lines
 from tests.server.gateway_process import SEVERAL, program
 from tests.server.resources.test_websocket_resource import connect
 from tests.server.running_gateway import Answer, Reachable, Served, ask, assert_error, post, run, simulated
+from tests.waiting import until
 
 ADMIN = {"Authorization": "Bearer the-admin-key-of-this-gateway"}
 ADMIN_KEY = SecretStr("the-admin-key-of-this-gateway")
@@ -272,6 +274,20 @@ def test_relayed_requests_count_where_they_name_a_session() -> None:
             assert children == [(requests[2]["expect"]["thread"], 1, [])]
             usage = await ask(served, "GET", "/admin/usage?by=session", headers=ADMIN)
             assert [(each["session"], each["requests"]) for each in usage.json["data"]] == [(row["session"], 4)]
+
+    run(test())
+
+
+def test_the_lines_of_relayed_requests_name_their_sessions() -> None:
+    async def test() -> None:
+        with log_lines() as written:
+            async with simulated(access_log=True) as served:
+                requests = await play(served, "opencode-child")
+                await until(lambda: len(written("request")) == len(requests), "a line for each")
+                lines = written("request")
+        asked = [(each["expect"]["session"], each["expect"]["thread"]) for each in requests]
+        assert [(line["session"], line["thread"]) for line in lines] == asked
+        assert [line.get("kind") for line in lines] == ["title", None, "subagent", None]
 
     run(test())
 

@@ -255,7 +255,8 @@ def _level(route: str, status: int) -> int:
 
 
 def _log(level: int, exchange: Exchange, fields: dict[str, Any], seconds: float) -> None:
-    line = {"request_id": exchange.request_id, **fields, "key": exchange.client, "seconds": round(seconds * 1000) / 1000}
+    origin = {**exchange.origin, "key": exchange.client}
+    line = {"request_id": exchange.request_id, **fields, **origin, "seconds": round(seconds * 1000) / 1000}
     logs.routine(level, "request", logs.present(line))
 
 

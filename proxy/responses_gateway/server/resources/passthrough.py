@@ -25,7 +25,7 @@ from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of
 from responses_gateway.server.access.api_keys import Needs, check_model, needs, own_key, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
-from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts, StreamTimes
+from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts, StreamTimes, origin_of
 from responses_gateway.server.generation.request_log.metrics import BACKEND_ERRORS
 from responses_gateway.server.generation.request_log.request_log import account_of, client_name
 from responses_gateway.server.generation.request_log.usage import UNKNOWN
@@ -61,8 +61,6 @@ _OWN = frozenset({
 })  # fmt: skip
 # A backend's headers that describe the body. Others are dropped: Codex acts on some, and some reveal secrets.
 _PASSED_BACK = frozenset({"content-type", "content-encoding", "content-length", "content-disposition", "retry-after"})
-
-
 # A chat request is read to see for which agent it asks if it is no larger, in bytes: an agent's history may be long, and the
 # event loop waits. Its messages, by which titles are told, are read if it is small.
 _LARGEST_READ = 2 * 1024 * 1024
@@ -111,6 +109,7 @@ class Passthrough:
         asker = _asker(request, body) if names or isinstance(body, bytes) else NOBODY
         route = named if self._pool.needs_model or allows is not None else ANY
         facts = self._facts(request, asker, named.model, began)
+        request[EXCHANGE].origin = origin_of(facts)
         for routed in self._routes if asker.session is not None else ():
             route = routed(route, facts, (request.method, path) == _CHAT)
         sending = self._pool.request(
@@ -123,20 +122,19 @@ class Passthrough:
             headers=headers.items(),
             client_keys=_client_keys(request.headers) if self._settings.forwards_client_key else {},
         )
-        relaying = self._reports.relaying
-        relaying[facts] = lambda: UNKNOWN
+        self._reports.relaying[facts] = lambda: UNKNOWN
         try:
             async with sending as (facts.backend, answer):
                 facts.times.first = asyncio.get_running_loop().time()
                 meter = UsageMeter(is_stream=answer.content_type == "text/event-stream")
-                relaying[facts] = lambda: meter.usage
+                self._reports.relaying[facts] = lambda: meter.usage
                 await self._check_refusal((request.method, path), answer)
                 count = partial(self._count, facts, answer.status, meter)
                 return await _pass_back(request, answer, meter, count)
         except ApiError as error:
             raise _cause(request, error) from None
         finally:
-            del relaying[facts]
+            del self._reports.relaying[facts]
 
     def _headers(self, request: web.Request) -> CIMultiDict[str]:
         headers = _passed_on(request, self._settings)
