@@ -311,6 +311,8 @@ def test_forks_of_a_response_lose_nothing_of_each_other() -> None:
             assert [caused(line) for _, line in (*forks, *ends)] == [(None, 0)] * 6
             context = begun["input_tokens"] + begun["output_tokens"]
             assert [line["cache_context"] for _, line in forks] == [context] * 3
+            branches = [line["input_tokens"] + line["output_tokens"] for _, line in forks]
+            assert [line["cache_context"] for _, line in ends] == branches  # all were begun before one went on
             app[CACHE].clear()
             _, line = await turn("another branch", root)
             assert caused(line) == ("evicted", context // 16 * 16)

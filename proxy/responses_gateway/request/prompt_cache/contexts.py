@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from responses_gateway.bounded_memory import TenantValues
-from responses_gateway.request.prompt_cache.context import Answer, CachedContext, Turn
+from responses_gateway.request.prompt_cache.context import Answer, CachedContext, Turn, difference
 from responses_gateway.request.prompt_cache.explanation import Explanation, Report, explained, kept_messages
 from responses_gateway.request.prompt_cache.prompt_print import Prompt
 from responses_gateway.wire.usage import CACHE_BLOCK
@@ -17,7 +17,7 @@ _MOST = 64 * 1024 * 1024
 _MOST_OF_SESSION = 2 * 1024 * 1024
 # Threads of one session, those last active: with each of them a turn is compared while all streams of the process wait.
 _MOST_THREADS = 64
-# Contexts of one thread: beside its own there may be those of titles and the like, whose client does not say so.
+# Contexts of one thread: branches, and those of titles and the like, whose client does not say so.
 _MOST_OF_THREAD = 4
 # About the bytes of one turn, of one message, and of a context without any.
 _TURN = 250
@@ -57,7 +57,8 @@ class Contexts:
         if previous is None:
             context = CachedContext(report.server, prompt.checksums, (turn,))
         else:
-            contexts.remove(previous)
+            if not named or difference(previous, prompt) is None:  # else another branch may go on from there
+                contexts.remove(previous)
             context = previous.followed_by(report.server, prompt, turn, kept_messages(previous, prompt, explanation))
         contexts.append(context)
         del contexts[:-_MOST_OF_THREAD]

@@ -161,13 +161,12 @@ class Rollouts:
 
 def _written(page: Page, about: Mapping[str, Any], form: str, *, chained: bool) -> bytes:
     """Return the body of an answer."""
-    encode = msgspec.json.Encoder().encode
     if form == "jsonl":
         shown: Iterable[Any] = map(Chain._asdict, pieces_of(page.calls)) if chained else map(_shown, page.calls)
-        return b"".join(encode(line) + b"\n" for line in shown)
+        return b"".join(msgspec.json.encode(line) + b"\n" for line in shown)
     content = chain_of(page.calls)._asdict() if chained else {"calls": [_shown(call) for call in page.calls]}
     paging = {"has_more": page.more, "last_id": page.calls[-1].id if page.calls else None}
-    return encode({**about, **content, **paging})
+    return msgspec.json.encode({**about, **content, **paging})
 
 
 def _shown(call: KeptCall) -> dict[str, Any]:
