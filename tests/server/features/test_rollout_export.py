@@ -369,6 +369,7 @@ def test_the_version_of_the_weights_is_that_of_the_last_tokens() -> None:
             await said(served, user("hi"), headers={"X-Rollout-Id": "ep1"})
             (call,) = (await read(served))["calls"]
         assert talking.requests[0]["return_token_ids"] is True
+        assert talking.requests[0]["return_weight_versions"] is True  # because vLLM tells of them only then
         assert (call["weight_version"], call["generation_token_ids"]) == ("step-2", [7, 8])
         assert call["backend"] == talking.url.removeprefix("http://").removesuffix("/v1")
 

@@ -29,8 +29,7 @@ from responses_gateway.state.usage import DAY
 from responses_gateway.stream.sampling import CallRecorder
 from responses_gateway.wire.requests import TOKEN_IDS
 
-# What is kept without a store, in bytes: the tokens of about a hundred long tasks of agents, while memory that is lost to them
-# would be missing elsewhere.
+# What is kept without a store, in bytes: the tokens of about a hundred long tasks of agents. More would be missing elsewhere.
 MOST_BYTES_IN_MEMORY = 256 * 1024 * 1024
 
 

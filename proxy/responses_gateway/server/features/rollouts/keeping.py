@@ -27,9 +27,10 @@ from responses_gateway.telemetry import logs
 from responses_gateway.wire.added_fields import AddedField
 from responses_gateway.wire.tools import ToolTable
 
-# What a server is asked for, by its name in the list of models: ids and log probabilities.
+# What a server is asked for, by its name in the list of models: ids, log probabilities, and the version of its weights.
 _LOGPROBS: Mapping[str, Any] = {"logprobs": True, "top_logprobs": 0}
 _IDS: Mapping[str, Mapping[str, Any]] = {
+    "vllm": {"return_token_ids": True, "return_weight_versions": True},
     "sglang": {"return_input_ids_in_sglext": True, "return_output_ids_in_sglext": True},
     "": {"return_token_ids": True},
 }

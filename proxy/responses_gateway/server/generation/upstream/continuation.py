@@ -48,7 +48,7 @@ Obstacle: TypeAlias = Literal["grammar", "forced_tool", "strict_tool", "media", 
 _COPIED = (
     "temperature", "top_p", "presence_penalty", "frequency_penalty", "user", "seed", "stop", "stop_token_ids",
     "include_stop_str_in_output", "top_k", "min_p", "repetition_penalty", "logit_bias", "bad_words", "ignore_eos", "priority",
-    "cache_salt", "vllm_xargs",
+    "cache_salt", "vllm_xargs", "return_weight_versions",
 )  # fmt: skip
 # Fields that have done their work with the prompt, or that are set anew.
 _DONE = (
