@@ -36,9 +36,9 @@ from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
 from responses_gateway.backend.served_models import BackendSpec, Hints, Route, with_hints, with_model
 from responses_gateway.backend.transport.aiohttp_internals import whole_refusal
 from responses_gateway.backend.transport.client import Body, ChatStream, Unreachable
-from responses_gateway.backend.transport.optional_fields import further_changes, refusals_of
+from responses_gateway.backend.transport.optional_fields import REFUSALS, further_changes, refusals_of
 from responses_gateway.backend.watch import Watch
-from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
+from responses_gateway.wire.added_fields import ALWAYS_ADDED, HINT, AddedFields
 from responses_gateway.wire.errors import ApiError, gateway_key_refused, read_error
 
 # How many attempts that were never sent count as none where no backend is known to be well, because checks are late on a busy
@@ -292,17 +292,18 @@ class Pool:
         if member is not None and member.continues_by == "chat":
             member.continues_by = None
 
-    def note_refusal_in_stream(self, backend: str, status: int) -> bool:
-        """Judge a backend by a refusal in a stream as by any, and wait for the next one. Tell whether that was so already."""
+    def note_refusal_in_stream(self, backend: str, status: int, route: Route) -> bool:
+        """Judge a backend by a refusal in a stream as by any, and wait for the next one. Tell whether it may be asked again,
+        since that was not so before: the error is read as a refusal, after which the request may be sent in another form."""
         member = self.members.by_name.get(backend)
         if member is None:
-            return True
+            return False
         known = member.backend.refuses_in_streams
         member.backend.refuses_in_streams = True
         reason = reason_of(status)
         if reason is not None and reason != "busy":
             self.places.failed(member, reason)
-        return known
+        return not known and (status in REFUSALS or (route.hints is not None and status == HINT.also))
 
     def retry_route(self, route: Route, failed: str, reason: Reason = "broke") -> Route | None:
         """Return the route of another attempt without the backend that failed, or None: too many attempts, no other backend,

@@ -99,9 +99,9 @@ def closing_server() -> tuple[web.Application, list[str]]:
     return app, closed
 
 
-def refusing_server(status: int) -> tuple[web.Application, list[bool]]:
+def refusing_server(status: int, in_stream: bool = False) -> tuple[web.Application, list[bool]]:
     """Return a server that refuses a priority, and whether each chat request had one. SGLang answers 503 where it is turned
-    off."""
+    off, of a stream as its first event."""
     app = create_app()
     asked: list[bool] = []
 
@@ -111,6 +111,9 @@ def refusing_server(status: int) -> tuple[web.Application, list[bool]]:
             asked.append("priority" in await request.json())
             if asked[-1]:
                 message = "Using priority is disabled for this server. Please send a new request without a priority."
+                if in_stream:
+                    text = "data: " + json.dumps({"error": {"message": message, "code": status}}) + "\n\ndata: [DONE]\n\n"
+                    return web.Response(text=text, content_type="text/event-stream")
                 return web.json_response({"message": message}, status=status)
         response: web.StreamResponse = await handler(request)
         return response
@@ -195,6 +198,21 @@ def test_a_server_that_refuses_a_hint_gets_it_no_more(status: int) -> None:
                 assert "service_tier" not in answer.headers.get("x-responses-gateway-losses", "")
             assert asked == [True, False, False, False]
             assert bodies(app)[-1]["session_id"] == "s1"
+
+    run(test())
+
+
+def test_a_hint_may_be_refused_in_a_stream_and_is_not_sent_with_relayed_requests_either() -> None:
+    app, asked = refusing_server(503, in_stream=True)
+
+    async def test() -> None:
+        async with hinted("sglang", app) as served:
+            for _ in range(2):
+                assert (await post(served, headers=CLAUDE)).final["status"] == "completed"
+            assert asked == [True, True, False, False]  # how it refuses is known with the second one
+            answer = await ask(served, "POST", "/v1/chat/completions", json=CHAT, headers={"x-session-id": "s1"})
+            assert (answer.status, answer.json["object"]) == (200, "chat.completion")
+            assert asked[4:] == [False]
 
     run(test())
 

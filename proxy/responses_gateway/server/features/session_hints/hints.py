@@ -60,7 +60,7 @@ def relayed(route: Route, facts: RequestFacts, is_chat: bool) -> Route:
     """Return the route of a request of a session that is relayed: if it is a chat request for a model, servers may know how
     urgent it is, but not its thread, because nobody would end it there."""
     hints = partial(_priority_alone, facts.asker) if is_chat and facts.model else None
-    return msgspec.structs.replace(route, affinity=affinity_of(facts.tenant, facts.asker), hints=hints)
+    return msgspec.structs.replace(route, model=facts.model, affinity=affinity_of(facts.tenant, facts.asker), hints=hints)
 
 
 def _priority_alone(asker: Asker, spec: BackendSpec) -> Hints | None:

@@ -233,8 +233,10 @@ class Upstream:
         chat.close()
         cause: Reason | Literal["refused"] | None = "broke" if self.silence is None else "silent"
         if refused is not None:
-            expected = self._pool.note_refusal_in_stream(chat.backend, status_in_place(refused))
-            cause = _cause_to_ask_again(refused, expected=expected)
+            status = status_in_place(refused)
+            may_be_asked = self._pool.note_refusal_in_stream(chat.backend, status, self.call.route)
+            has_other_form = may_be_asked and refused.code != "context_length_exceeded"
+            cause = "refused" if has_other_form else reason_of(status)
         if cause is None:
             return False
         same = self.call.route
@@ -397,18 +399,6 @@ class Upstream:
             self._pool.ids_ignored(backend)
         if self._counter is not None:
             self._counter.close(backend, reported=translator.lifecycle.turn.usage is not None)
-
-
-def _cause_to_ask_again(refused: ApiError, *, expected: bool) -> Reason | Literal["refused"] | None:
-    """Return why another backend is asked after an answer that was an error, or `refused` if the same one is asked once more:
-    with such an answer `expected`, the error is read as a refusal, after which the request may be sent in another form. None
-    if the error is the answer."""
-    status = status_in_place(refused)
-    reason = reason_of(status)
-    if reason is not None:
-        return reason
-    has_other_form = status in REFUSALS and refused.code != "context_length_exceeded"
-    return "refused" if has_other_form and not expected else None
 
 
 async def _count_input(translator: Translator, tokenizer: ModelTokenizer, body: Mapping[str, object]) -> None:
