@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from responses_gateway.probing.diagnosis import findings, rows
 from responses_gateway.probing.prober import probe
@@ -23,7 +24,10 @@ def probed(*, change: Callable[[PrefixCache], None] | None = None, **model: Any)
     app = create_app(SimulatorOptions(cache=CacheModel(**model)))
     if change is not None:
         change(app[CACHE])
+    return probed_by(app)
 
+
+def probed_by(app: web.Application) -> Profile:
     async def ask() -> Profile:
         async with serving(app) as url:
             return await probe(f"{url}/v1")
@@ -140,6 +144,22 @@ def test_what_is_not_reported_is_not_said_to_be_lost() -> None:
 def test_what_a_server_accepts_of_sessions_is_listed() -> None:
     (row,) = [row for row in rows(probed()) if row.ability == "session fields"]
     assert row.value == "priority, session_id, nvext"
+
+
+def test_a_server_accepts_priorities_if_it_accepts_another_one_than_0() -> None:
+    app = create_app()
+
+    @web.middleware
+    async def refusing(request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.path.endswith("/chat/completions") and (await request.json()).get("priority"):
+            error = {"message": "Got priority 1 but Priority scheduling is not enabled.", "code": 400}
+            return web.json_response({"error": error}, status=400)
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    app.middlewares.append(refusing)
+    (row,) = [row for row in rows(probed_by(app)) if row.ability == "session fields"]
+    assert row.value == "session_id, nvext"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ _SEEN = 64
 # How often a prompt is asked again to see whether one server reads it.
 _REPEATS = 3
 _Messages: TypeAlias = list[Mapping[str, Any]]
-_HINTS: dict[str, Any] = {"priority": 0, "session_id": "responses-gateway-doctor", "nvext": {"agent_hints": {"priority": 0}}}
+# A priority that is not 0, which vLLM's API has any server accept.
+_HINTS: dict[str, Any] = {"priority": 1, "session_id": "responses-gateway-doctor", "nvext": {"agent_hints": {"priority": 1}}}
 
 
 class _Read(NamedTuple):
