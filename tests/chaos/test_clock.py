@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from responses_gateway.server.generation.background.response import end_lost
+from responses_gateway.server.generation.background.runner import BEAT
 from responses_gateway.state import EventRow, ResponseRecord, Running, Sqlite, Store
 from responses_gateway.state.interfaces import Sql
 from tests.chaos.faults import ask, at_end, simulators
 from tests.server.gateway_process import Program, program
 from tests.server.running_gateway import Event, events_of, run, until
+from tests.state.database_servers import postgres_running
 
 # `time.time` of a gateway is that of the machine and as many seconds as are in a file.
 SET = """
@@ -69,6 +71,35 @@ def test_background_responses_limits_and_streams_go_on(jump: float, tmp_path: Pa
             await other.says(f"clock was set seconds={jump:.0f}")
 
     run(test())
+
+
+@pytest.mark.parametrize("apart", [60.0, -60.0])
+def test_a_replica_whose_clock_differs_ends_nothing_that_another_one_runs(apart: float, tmp_path: Path) -> None:
+    clock = tmp_path / "clock"
+    clock.write_text(str(apart), encoding="utf-8")
+
+    async def test(store: str) -> None:
+        async with (
+            simulators() as (behind_us,),
+            program("--backend", behind_us.url, "--no-adapt", "--store", store) as one,
+            program("--backend", behind_us.url, "--no-adapt", "--store", store, first=SET, CLOCK=str(clock)) as other,
+        ):
+            both = (one, other)
+            fields = {"background": True, "stream": False, "input": "tokens: 80 tps: 20"}
+            names = [(await ask(running, **fields)).json["id"] for running in both]
+            for _ in range(3):
+                for running in both:
+                    for name in names:
+                        assert (await response(running, name))["status"] != "failed"
+                await asyncio.sleep(BEAT / 2)
+            for name in names:
+                assert (await at_end(one, name))["status"] == "completed"
+            for running in both:
+                assert " lost " not in running.said
+                assert "clock was set" not in running.said
+
+    with postgres_running() as server:
+        run(test(server.fresh_database()))
 
 
 class Clocks:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -35,6 +36,9 @@ _TIMEOUTS = {
 _LOST = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
 # How long a transaction may do nothing, in seconds: others wait for the rows that a process has written which was halted.
 IDLE_TIMEOUT = 10.0
+# The clock of the server, and seconds between two looks at it.
+_TIME = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS float8)"
+_TIME_INTERVAL = 1.0
 # How often a transaction is attempted.
 _ATTEMPTS = 20
 # The advisory lock for creating the tables: any number that nobody else uses.
@@ -66,6 +70,8 @@ class Postgres:
         self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="store")
         self._of_thread = threading.local()
         self._all: set[psycopg.Connection[Any]] = set()
+        self._ahead = 0.0  # the clock of the server, compared with the monotonic one here
+        self._compare_at = 0.0  # when to look at it next, on the monotonic clock
 
     async def open(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._threads, self._open)
@@ -74,6 +80,10 @@ class Postgres:
         await asyncio.to_thread(self._threads.shutdown)
         for connection in self._all:
             connection.close()
+
+    def now(self) -> float:
+        """Return the Unix time of the server: on it all replicas agree, whose clocks may differ."""
+        return time.monotonic() + self._ahead
 
     async def run(self, work: Callable[[Sql], T]) -> T:
         # Who no longer waits for the result does not stop it.
@@ -127,6 +137,9 @@ class Postgres:
             connection.execute(f"SET idle_in_transaction_session_timeout = {IDLE_TIMEOUT * 1000:.0f}")
             self._of_thread.connection = connection
             self._all.add(connection)
+        if time.monotonic() >= self._compare_at:
+            self._ahead = _Transaction(connection).execute(_TIME).fetchone()[0] - time.monotonic()
+            self._compare_at = time.monotonic() + _TIME_INTERVAL
         return connection
 
 

@@ -6,14 +6,12 @@ of the gateways do not matter. What is not used expires."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TypeVar, cast
+from typing import cast
 
 from responses_gateway.state.fleet_counters import CountersUnavailable, LimitRequest, Refusal, Verdict
 from responses_gateway.state.redis import connect, script, within
-
-T = TypeVar("T")
 
 _PREFIX = "responses-gateway:limits:"
 _PROCESSES = _PREFIX + "processes"
@@ -36,15 +34,16 @@ class RedisCounters:
         self._join = self._client.register_script(script("join"))
 
     async def join(self, member: str, seconds: float) -> int:
-        return cast("int", await _within(self._join(keys=[_PROCESSES, _GATEWAYS], args=[member, seconds])))
+        joining = self._join(keys=[_PROCESSES, _GATEWAYS], args=[member, seconds])
+        return cast("int", await within(TIMEOUT, joining, CountersUnavailable))
 
     async def take(self, member: str, request: LimitRequest) -> Verdict:
-        answer = await _within(self._count(keys=_keys(request), args=_arguments(member, request, take=True)))
-        refused, requests, tokens, gateways = answer
+        counting = self._count(keys=_keys(request), args=_arguments(member, request, take=True))
+        refused, requests, tokens, gateways = await within(TIMEOUT, counting, CountersUnavailable)
         return Verdict(cast("Refusal", refused.decode()), float(requests), float(tokens), int(gateways))
 
     async def report(self, member: str, requests: Sequence[LimitRequest]) -> None:
-        await _within(self._send(member, requests))
+        await within(TIMEOUT, self._send(member, requests), CountersUnavailable)
 
     async def leave(self, member: str) -> None:
         await self.join(member, 0)
@@ -70,7 +69,3 @@ def _arguments(member: str, request: LimitRequest, *, take: bool) -> list[str | 
     limits = (request.requests, request.tokens_per_minute, request.concurrent)
     left = (request.requests_left, request.tokens_left)
     return [member, int(take), *limits, *left, int(request.stale), request.tokens, request.running, _RUNNING_KEPT]
-
-
-async def _within(command: Awaitable[T]) -> T:
-    return await within(TIMEOUT, command, CountersUnavailable)

@@ -46,9 +46,8 @@ class WatchedDatabase:
         self._database = database
         self._clock = clock
         self._steady = steady
-        # The difference of the clocks, when last checked.
-        self._difference = clock() - steady() if steady is not None else 0.0
-        self._looked_at: float | None = None  # when it was last checked, on the monotonic clock
+        self._difference = 0.0  # of the clocks, when last checked
+        self._looked_at: float | None = None  # when that was, on the monotonic clock
         self._jumped = 0.0  # by how much the clock was set, since `take_jump`
         self._reliable_from = 0.0
 
@@ -71,11 +70,12 @@ class WatchedDatabase:
             return
         steady = self._steady()
         difference = self._clock() - steady
-        if abs(difference - self._difference) > _JUMP:
-            self._doubt()
-            self._jumped += difference - self._difference
-        if self._looked_at is not None and steady - self._looked_at > _SLOW:
-            self._doubt()
+        if self._looked_at is not None:
+            if abs(difference - self._difference) > _JUMP:
+                self._doubt()
+                self._jumped += difference - self._difference
+            if steady - self._looked_at > _SLOW:
+                self._doubt()
         self._difference = difference
         self._looked_at = steady
 

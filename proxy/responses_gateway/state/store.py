@@ -47,6 +47,7 @@ class Store:
         """Connect, and create the tables where there are none. Raises `StoreUnavailable`."""
         try:
             await self.database.open()
+            self.running.database.notice_jump()  # from now on: a server's clock is known by now
             if self._live is not None:
                 await self._live.open()
         except StoreUnavailable:

@@ -7,7 +7,7 @@ import asyncio
 import importlib.util
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from responses_gateway.ended_tasks import end_tasks
@@ -46,20 +46,21 @@ async def open_store(settings: Settings) -> Store | None:
     if settings.store == "none":
         return None
     if settings.store == "memory":
-        return await _opened(Sqlite(None), settings)
+        return await _opened(Sqlite(None), settings, time.time)
     if settings.store.startswith(STORE_SCHEMES):
-        return await _opened(_postgres(settings.store), settings)
+        database, clock = _postgres(settings.store)
+        return await _opened(database, settings, clock)
     if settings.store != "auto":
-        return await _opened(Sqlite(_home(settings.store)), settings)
+        return await _opened(Sqlite(_home(settings.store)), settings, time.time)
     try:
-        return await _opened(Sqlite(default_path(os.environ)), settings)
+        return await _opened(Sqlite(default_path(os.environ)), settings, time.time)
     except OtherSchema:
         raise
     except StoreUnavailable as error:
         if settings.workers > 1:
             raise StoreUnavailable(f"{error}; several workers need a file that all can write, or `store: none`") from error
         logs.logger().warning("store in memory", extra=logs.fields(reason=str(error)))
-        return await _opened(Sqlite(None), settings)
+        return await _opened(Sqlite(None), settings, time.time)
 
 
 def default_path(environ: Mapping[str, str]) -> Path:
@@ -68,12 +69,14 @@ def default_path(environ: Mapping[str, str]) -> Path:
     return _home(state) / "responses-gateway" / _FILE
 
 
-def _postgres(url: str) -> Database:
+def _postgres(url: str) -> tuple[Database, Callable[[], float]]:
+    """Return a database, and the clock of its server."""
     try:
         from responses_gateway.state.postgres import Postgres  # noqa: PLC0415  (its driver is an extra)
     except ImportError as error:
         raise StoreUnavailable(f"a PostgreSQL store needs: {how_to_install('postgres')}") from error
-    return Postgres(url)
+    database = Postgres(url)
+    return database, database.now
 
 
 def _live_log(settings: Settings) -> LiveLog | None:
@@ -114,9 +117,9 @@ def _redis_url(settings: Settings) -> str | None:
     return settings.events
 
 
-async def _opened(database: Database, settings: Settings) -> Store:
+async def _opened(database: Database, settings: Settings, clock: Callable[[], float]) -> Store:
     kept = settings.store_days * _DAY
-    store = Store(database, kept, time.time, _live_log(settings), time.monotonic, settings.store_max_bytes or 0)
+    store = Store(database, kept, clock, _live_log(settings), time.monotonic, settings.store_max_bytes or 0)
     await store.open()
     return store
 

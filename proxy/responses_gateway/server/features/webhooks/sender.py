@@ -55,7 +55,7 @@ class Webhooks:
 
     def __init__(self, endpoints: Mapping[str, WebhookEndpoint], store: Store, metrics: Metrics) -> None:
         self._endpoints = endpoints
-        self._table = WebhookTable(store.database)
+        self._table = WebhookTable(store.database, store.running.clock)
         self._metrics = metrics
         self._sending: set[str] = set()  # the ids of what is being sent
         self._tasks = [asyncio.create_task(self._serve(name, endpoint)) for name, endpoint in endpoints.items()]

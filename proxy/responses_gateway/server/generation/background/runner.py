@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -28,8 +28,7 @@ from responses_gateway.server.generation.preparation.context import save, starte
 from responses_gateway.server.generation.request_log.metrics import CONTINUATIONS
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.generation.upstream.continuation import CannotContinue
-from responses_gateway.state import Orphan, ResponseRecord, Running, Store, StoreUnavailable
-from responses_gateway.stream.translator import Translator
+from responses_gateway.state import Orphan, Running, Store, StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import invalid_request, server_error
 
@@ -53,7 +52,7 @@ class Background:
         self._autoconfiguration = autoconfiguration
         self._kept: dict[str, Creation] = {}  # those of connections that the store knows, by id
         self._worker = f"worker_{secrets.token_hex(8)}"
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._upkeep = asyncio.create_task(self._keep_up())
         self._watching = asyncio.create_task(store.running.watch(self.cancel))
 
@@ -110,15 +109,12 @@ class Background:
             yield
         except BaseException:
             creation.cancel()
-            task = asyncio.create_task(self._store_end(record, creation.translator, creation.results))
+            task = asyncio.create_task(save(self.store.responses, record, creation.translator, creation.results))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             raise
         finally:
             del self._kept[record.id]
-
-    async def _store_end(self, record: ResponseRecord, translator: Translator, results: Mapping[str, bytes]) -> None:
-        await save(self.store.responses, record, translator, results)
 
     def cancel(self, response_id: str) -> None:
         """End a response, if this process runs it."""
@@ -203,7 +199,7 @@ class Background:
                 self.cancel(response_id)
 
     def _claim(self) -> Running:
-        return Running(self._worker, time.time() + SILENCE)
+        return Running(self._worker, self.store.running.clock() + SILENCE)
 
     async def take_over(self) -> None:
         """Take over responses whose process died, unless this one is about to stop, too. Raise `StoreUnavailable`."""
