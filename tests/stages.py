@@ -44,6 +44,7 @@ STAGES: dict[str, Stage] = {
     "test_fair_queue.py": "gateway",
     "test_bounded_memory.py": "pure",
     "test_ended_tasks.py": "pure",
+    "test_own_folder.py": "pure",
     "test_imports.py": "gateway",
     "test_request_cost.py": "gateway",
     "backend/discovery/test_kubernetes_peer.py": "outside",

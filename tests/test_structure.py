@@ -17,7 +17,7 @@ from scripts import structure
 LINES = 86_620
 LINES_OF_THE_CORE = 65_610
 SETTINGS = 115
-FILES_UNDER_60_LINES = 51
+FILES_UNDER_60_LINES = 52  # what shares metrics, too, whose folder was a copy of another one
 LINES_OF_A_FUNCTION = 40
 # Functions that may be longer, by file and name, because ...
 LONGER_FUNCTIONS = {

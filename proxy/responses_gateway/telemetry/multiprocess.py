@@ -6,59 +6,29 @@ in the same files. So a sum never falls, and files do not accumulate."""
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.multiprocess import mark_process_dead
 
-from responses_gateway import folder_lock
+from responses_gateway.own_folder import OwnFolder
 from responses_gateway.telemetry.metrics import FOLDER_VARIABLE, name_files
 
 # In memory if possible: the files are mapped, and each request writes to them.
 PLACES = ("/dev/shm", None)
 _PREFIX = "responses-gateway-metrics-"
-# Seconds in which a folder without a lock may belong to a process that is about to lock it.
-_NEW = 60
 
 
-class Folder:
-    """The folder of all workers. Raises `OSError` if none can be written.
-
-    Its maker keeps a lock on it. The folder of a process that was killed has no lock, and is removed with the next one."""
-
-    def __init__(self, places: Sequence[str | None] = PLACES) -> None:
-        self.path = _new_folder(places)
-        self.lock = folder_lock.lock(self.path)
-        for other in self.path.parent.glob(f"{_PREFIX}*"):
-            if _is_abandoned(other):
-                shutil.rmtree(other, ignore_errors=True)
-
-    def remove(self) -> None:
-        """Delete the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self.lock)
-
-
-def _new_folder(places: Sequence[str | None]) -> Path:
+def new_folder(places: Sequence[str | None] = PLACES) -> OwnFolder:
+    """Make the folder of all workers. Raise `OSError` if none can be written."""
     refused = OSError()
     for place in places:
         try:
-            return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+            return OwnFolder(_PREFIX, place)
         except OSError as error:
             refused = error
     raise OSError(refused.errno, "no folder can be written for the metrics of several workers: set TMPDIR")
-
-
-def _is_abandoned(folder: Path) -> bool:
-    """Tell whether the process that made a folder is dead."""
-    try:
-        return time.time() - folder.stat().st_mtime >= _NEW and not folder_lock.is_locked(folder)
-    except OSError:  # of another user, or deleted meanwhile
-        return False
 
 
 def share(folder: Path, place: str) -> None:

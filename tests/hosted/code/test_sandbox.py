@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import fcntl
 import os
 import signal
 import subprocess
@@ -17,8 +16,9 @@ import pytest
 
 from responses_gateway.hosted.code.container import ContainerLimits, SandboxUnavailable
 from responses_gateway.hosted.code.runner import ContainerKey
-from responses_gateway.hosted.code.sandbox import RuntimeFolder, Sandbox, SandboxOptions
+from responses_gateway.hosted.code.sandbox import Sandbox, SandboxOptions
 from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.own_folder import OwnFolder
 from tests.hosted.code.sandboxes import (
     KEY,
     LOOPS,
@@ -256,29 +256,9 @@ def test_nothing_is_left_of_a_gateway_that_is_killed(tmp_path: Path, monkeypatch
     left = list(tmp_path.iterdir())
     assert len(left) == 1
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    folder = RuntimeFolder()  # of the next one
+    folder = OwnFolder("responses-gateway-sandbox-")  # of the next one
     assert list(tmp_path.iterdir()) == [folder.path]
     folder.remove()
-
-
-def test_folders_of_living_gateways_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "lock").touch()
-    (tmp_path / "responses-gateway-sandbox-link").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "responses-gateway-sandbox-new").mkdir()  # not locked yet
-    first = RuntimeFolder()
-    second = RuntimeFolder()
-    assert first.path.stat().st_mode & 0o077 == 0
-    with (first.path / "lock").open() as lock, pytest.raises(BlockingIOError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    first.remove()
-    second.remove()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "elsewhere",
-        "responses-gateway-sandbox-link",
-        "responses-gateway-sandbox-new",
-    ]
 
 
 def test_a_python_that_is_not_there_is_named() -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from responses_gateway.own_folder import OwnFolder
 from responses_gateway.server.recording import recorder
-from responses_gateway.server.recording.recorder import PATTERN
+from responses_gateway.server.recording.recorder import PATTERN, Recorder
 from responses_gateway.server.recording.recording import REDACTED
 from responses_gateway.settings import Settings
 from responses_gateway.simulator import SimulatorOptions
@@ -233,6 +235,25 @@ def test_only_the_owner_can_read_a_record(tmp_path: Path) -> None:
 
 
 # ---- how much there may be --------------------------------------------------------------------------------------------
+
+
+def test_what_a_killed_gateway_has_recorded_is_deleted_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        first = Recorder(Settings())
+        first.record_for(300)
+        living = first.folder()
+        killed = OwnFolder("responses-gateway-records-")
+        (killed.path / "exchange-1.jsonl").write_text("what somebody wrote to a model")
+        os.close(killed.lock)
+        async with backend(streaming(*chat_stream())) as behind, gateway(behind.url):
+            pass
+        assert living is not None
+        assert os.listdir(tmp_path) == [living.name]
+        first.close()
+        assert os.listdir(tmp_path) == []
+
+    run(test())
 
 
 def test_a_long_exchange_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

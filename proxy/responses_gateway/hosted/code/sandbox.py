@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,11 +15,11 @@ from responses_gateway.hosted.code.runner import CodeOutcome, ContainerKey
 from responses_gateway.hosted.images.generation import image_format
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.result_text import plain_text
+from responses_gateway.own_folder import OwnFolder
 
 _MAX_FILES_NAMED = 50
-# The folder that all containers share: its name begins so, and the lock in it is held as long as its process lives.
+# The folder with the unpacked interpreter, which all containers share and only read: its name begins so.
 _PREFIX = "responses-gateway-sandbox-"
-_LOCK = "lock"
 
 
 class SandboxOptions(msgspec.Struct, frozen=True):
@@ -65,7 +59,7 @@ class Sandbox:
         self._share = max(1, options.containers // 2)
         self._entries: dict[ContainerKey, _KeptContainer] = {}  # the one that was used last is the last one
         self._ending: set[asyncio.Task[None]] = set()
-        self._folder: RuntimeFolder | None = None
+        self._folder: OwnFolder | None = None
 
     @property
     def containers(self) -> int:
@@ -74,7 +68,7 @@ class Sandbox:
 
     async def start(self) -> None:
         """Unpack the interpreter into a folder that all containers share and none can write to. Raise SandboxUnavailable."""
-        self._folder = await asyncio.to_thread(RuntimeFolder)
+        self._folder = await asyncio.to_thread(OwnFolder, _PREFIX)
         first = Container(self._options.python, self._folder.path, self._limits)
         try:
             await first.start("prepare")
@@ -206,34 +200,3 @@ async def _start(container: Container) -> None:
     except BaseException:  # cancelled
         container.kill()
         raise
-
-
-class RuntimeFolder:
-    """A new folder for the unpacked interpreter, which containers only read and no other user can open. It is locked as long
-    as this process lives, so that the next one removes what a killed one left."""
-
-    def __init__(self) -> None:
-        remove_abandoned()
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self._lock = os.open(self.path / "new", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        os.rename(self.path / "new", self.path / _LOCK)  # locked before others see it
-
-    def remove(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
-
-
-def remove_abandoned() -> None:
-    """Remove the folders of processes that have ended without doing so."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            if path.is_symlink() or path.stat().st_uid != os.getuid():
-                continue
-            lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
-                shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(lock)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from responses_gateway import folder_lock
+from responses_gateway import own_folder
 from responses_gateway.hosted.code.container import SandboxUnavailable
 from responses_gateway.hosted.code.messages import (
     ContainerExists,
@@ -132,7 +132,7 @@ class SandboxService:
 def _is_locked(folder: Path) -> bool:
     """Tell whether the gateway still runs: the parent of its workers keeps a lock on their folder."""
     try:
-        return folder_lock.is_locked(folder)
+        return own_folder.is_locked(folder)
     except OSError:
         return False
 

@@ -94,7 +94,7 @@ async def _supervise(settings: Settings, prepare: Prepare, control: Control) -> 
 
 def shared_folder(stack: ExitStack, workers: int) -> Path:
     """Return a folder for what so many workers share, which the stack removes. Raises `OSError`."""
-    folder = multiprocess.Folder()
+    folder = multiprocess.new_folder()
     stack.callback(folder.remove)
     create(folder.path, _COLUMNS * workers)
     return folder.path

@@ -24,7 +24,6 @@ import json
 import math
 import os
 import platform
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -37,6 +36,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from responses_gateway.own_folder import OwnFolder, remove_abandoned
 from responses_gateway.server.recording.recording import SHORTEST_SECRET, Recording, Redaction, as_text
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import KEY_HEADERS
@@ -60,6 +60,7 @@ _PRIVATE = frozenset({
 # temporary one. The oldest are deleted.
 RECORDS_LIMIT = 1024**3
 _TEMPORARY_LIMIT = 256 * 1024 * 1024
+_PREFIX = "responses-gateway-records-"  # of a temporary folder
 # Lost exchanges are reported one by one up to this number, then together, because a disk that is too slow loses hundreds.
 _REPORTED_SINGLY = 10
 _REPORT_INTERVAL = 60.0  # seconds
@@ -74,7 +75,7 @@ class Recorder:
         self.always = settings.record is not None
         self.until = math.inf if self.always else 0.0
         self._folder = settings.record  # else a temporary one, which is made when it is needed first
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary: OwnFolder | None = None
         if self._folder is not None:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._limit = RECORDS_LIMIT if self.always else _TEMPORARY_LIMIT
@@ -90,12 +91,14 @@ class Recorder:
         self._next_report = 0.0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
         self._room = threading.BoundedSemaphore(MAX_WAITING)
+        # What people wrote to a model does not stay behind when a gateway is killed.
+        self._thread.submit(remove_abandoned, _PREFIX)
 
     def record_for(self, seconds: float) -> None:
         """Record the requests that begin within so many seconds; 0 ends that. Raise `OSError` if no folder can be made."""
         if self._folder is None and seconds > 0:
-            self._temporary = tempfile.TemporaryDirectory(prefix="responses-gateway-records-")
-            self._folder = Path(self._temporary.name)
+            self._temporary = OwnFolder(_PREFIX)
+            self._folder = self._temporary.path
         self.until = time.time() + seconds if seconds > 0 else 0.0
 
     def begin(
@@ -139,7 +142,7 @@ class Recorder:
         """Wait until everything is written, and delete what is in a temporary folder."""
         self._thread.shutdown()
         if self._temporary is not None:
-            self._temporary.cleanup()
+            self._temporary.remove()
 
     def read(self, name: str) -> str | None:
         """Return the record of this name, once what waits is written; None if there is none, or none any more."""
