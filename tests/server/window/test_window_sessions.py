@@ -83,11 +83,17 @@ def test_a_thousand_sessions_are_shown(profile: Path) -> None:
             async with visiting(served, profile) as page:
                 await page.value("location.hash = '#/sessions'")
                 await page.holds(f"{count('#session-rows tr')} === 1")
-                rows = json.dumps([{**row, "id": f"sess_{number}", "session": f"s {number}"} for number in range(1, 1000)])
+                rows = json.dumps(
+                    [{**row, "id": f"sess_{number}", "session": f"s {number}", "waiting": 7} for number in range(1, 1000)]
+                )
                 answer = f"new Response(JSON.stringify({{data: {rows}, now: Date.now() / 1000}}))"
                 chosen = f"path.startsWith('api/sessions?') ? Promise.resolve({answer}) : new Promise(() => 0)"
                 await page.value(f"window.fetch = (path) => {chosen}; 0")
                 await page.holds(f"{count('#session-rows tr')} === 1000")
+                waits = (
+                    "[...document.querySelectorAll('#session-rows tr')].filter((row) => row.cells[13].textContent === '7.00 s')"
+                )
+                await page.holds(f"{waits}.length === 999")
 
     run(test())
 

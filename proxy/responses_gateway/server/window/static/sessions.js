@@ -89,7 +89,7 @@ export class Sessions extends Polling {
 
   newRow(session) {
     const link = h("a", { href: `#/sessions/${session.id}` });
-    const cells = Array.from({ length: 13 }, (_, at) => h("td", at >= 4 ? { class: "number" } : {}));
+    const cells = Array.from({ length: 14 }, (_, at) => h("td", at >= 4 ? { class: "number" } : {}));
     cells[0].append(link);
     cells[1].append(h("span", { class: "state" }));
     const row = h("tr", { "data-id": session.id, "aria-selected": String(session.id === this.id) }, cells);
@@ -140,7 +140,7 @@ function update(row, session) {
   const state = cells[1].firstChild;
   state.className = `state ${session.running ? "running" : "completed"}`;
   setText(state, stateOf(session));
-  const texts = [session.session, clientOf(session), seconds(session.last - session.started), number(session.turns), number(session.agents), number(session.input_tokens), number(session.output_tokens), cachedOf(session), seconds(session.prefill), seconds(session.generation), seconds(session.tools)];
+  const texts = [session.session, clientOf(session), seconds(session.last - session.started), number(session.turns), number(session.agents), number(session.input_tokens), number(session.output_tokens), cachedOf(session), seconds(session.prefill), seconds(session.generation), seconds(session.tools), seconds(session.waiting)];
   texts.forEach((text, at) => {
     setText(cells[at + 2], text);
     if (at < 2) cells[at + 2].title = legible(text);
@@ -232,4 +232,4 @@ function matches(session, wanted) {
 }
 
 // What each column is sorted by.
-const VALUES = [(session) => session.last, stateOf, (session) => session.session, clientOf, (session) => session.last - session.started, (session) => session.turns, (session) => session.agents, (session) => session.input_tokens, (session) => session.output_tokens, (session) => (session.cached_tokens === null ? null : session.cached_tokens / (session.input_tokens || 1)), (session) => session.prefill, (session) => session.generation, (session) => session.tools];
+const VALUES = [(session) => session.last, stateOf, (session) => session.session, clientOf, (session) => session.last - session.started, (session) => session.turns, (session) => session.agents, (session) => session.input_tokens, (session) => session.output_tokens, (session) => (session.cached_tokens === null ? null : session.cached_tokens / (session.input_tokens || 1)), (session) => session.prefill, (session) => session.generation, (session) => session.tools, (session) => session.waiting];
