@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -442,3 +443,63 @@ def test_a_process_that_is_halted_in_a_transaction_stops_no_other(postgres_url: 
         await other.close()
 
     run(test())
+
+
+class LostCommits:
+    """Stands before a PostgreSQL server, and once loses the connection with the answer to a commit: behind a given text."""
+
+    def __init__(self, folder: Path, server: str) -> None:
+        self.url = f"postgresql:///postgres?host={folder}&user=postgres"
+        self.behind: bytes | None = None
+        self._own, self._server = (f"{place}/.s.PGSQL.5432" for place in (folder, server))
+
+    async def start(self) -> asyncio.Server:
+        """Listen."""
+        return await asyncio.start_unix_server(self._serve, self._own)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, questions = await asyncio.open_unix_connection(self._server)
+        is_next = False
+
+        async def ask() -> None:
+            nonlocal is_next
+            while data := await reader.read(1 << 16):
+                is_next = is_next or (self.behind is not None and self.behind in data)
+                questions.write(data)
+            questions.close()
+
+        async def answer() -> None:
+            while data := await answers.read(1 << 16):
+                if is_next and self.behind is not None and b"COMMIT\0" in data:
+                    self.behind = None
+                    break
+                writer.write(data)
+            writer.close()
+
+        await asyncio.gather(ask(), answer(), return_exceptions=True)
+
+
+def test_what_was_committed_is_not_written_twice_though_nobody_said_so(postgres_url: str) -> None:
+    """As when another server takes the place of one at this moment."""
+
+    async def test(folder: Path) -> None:
+        proxy = LostCommits(folder, postgres_url.partition("host=")[2].partition("&")[0])
+        listening = await proxy.start()
+        async with serving(create_app()) as url, gateway(url, store=proxy.url) as served:
+            name = (await ask(served, "POST", "/v1/conversations", json={})).json["id"]
+            items = f"/v1/conversations/{name}/items"
+            proxy.behind = b"the marked item"
+            added = await ask(served, "POST", items, json={"items": [{"role": "user", "content": "the marked item"}]})
+            assert (added.status, proxy.behind) == (200, None)
+            assert len((await ask(served, "GET", items)).json["data"]) == 1
+            proxy.behind = b"the marked background"
+            begun = await start(served, "scenario: plain the marked background")
+            assert (await ended(served, begun))["status"] == "completed"
+            proxy.behind = b"the marked question"
+            answer = (await post(served, input="scenario: plain the marked question")).final
+            assert (answer["store"], proxy.behind) == (True, None)
+            await assert_there(served, answer["id"])
+        listening.close()
+
+    with tempfile.TemporaryDirectory() as folder:  # short, since the path of a socket is limited
+        run(test(Path(folder)))

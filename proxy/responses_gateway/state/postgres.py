@@ -123,10 +123,30 @@ class Postgres:
     def _once(self, work: Callable[[Sql], T], isolation: IsolationLevel, *, again: bool = False) -> T:
         connection = self._connection()
         connection.isolation_level = isolation
-        with connection.transaction():
-            if again:  # of a table that nobody else writes; this is before the transaction has seen anything
-                connection.execute("LOCK TABLE version IN EXCLUSIVE MODE")
-            return work(_Transaction(connection))
+        sql = _Transaction(connection)
+        number: int | None = None
+        try:
+            with connection.transaction():
+                if again:  # of a table that nobody else writes; this is before the transaction has seen anything
+                    connection.execute("LOCK TABLE version IN EXCLUSIVE MODE")
+                result = work(sql)
+                if sql.writes:
+                    number = sql.execute("SELECT txid_current_if_assigned()").fetchone()[0]
+        except _LOST:
+            if number is None or not self._is_committed(number):
+                raise
+        return result
+
+    def _is_committed(self, number: int) -> bool:
+        """Tell whether a transaction was committed though the answer to that was lost: to repeat it would write twice. Raise
+        `StoreUnavailable` if the server does not know yet."""
+        try:
+            status = _Transaction(self._connection()).execute("SELECT txid_status(?)", (number,)).fetchone()[0]
+        except psycopg.Error as error:
+            raise StoreUnavailable(str(error)) from error
+        if status not in ("committed", "aborted"):
+            raise StoreUnavailable("the connection was lost while a transaction was committed")
+        return bool(status == "committed")
 
     def _connection(self) -> psycopg.Connection[Any]:
         connection: psycopg.Connection[Any] | None = getattr(self._of_thread, "connection", None)
@@ -171,11 +191,14 @@ def _translated(statement: str) -> str:
 class _Transaction:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
+        self.writes = False
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        self.writes = self.writes or not statement.startswith("SELECT")
         return self._connection.execute(cast("Any", _translated(statement)), storable(values))
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /, *, utf8: str = "") -> None:
+        self.writes = True
         statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
         with self._connection.cursor() as cursor, cursor.copy(cast("Any", statement)) as copy:
             for row in rows:
