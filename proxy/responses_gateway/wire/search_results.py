@@ -6,6 +6,7 @@ The gateway keeps nothing of a conversation at this API, so a result carries wha
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,10 @@ from responses_gateway.wire.hosted import CitedSource
 LONGEST_CITED = 150
 # How the result of a call begins that is one more than the request permits.
 OUT_OF_USES = "The limit of this tool is reached."
+# How the ids of calls of server tools begin.
+SERVER_TOOL = "srvtoolu_"
+# A source in a text that a model reads: the number to cite it by, its title, and its address.
+_SHOWN = re.compile(r"【(\d{1,4})】 (.*)\n(\S+)")
 
 
 def search_results(sources: Sequence[CitedSource], text: str) -> list[dict[str, Any]]:
@@ -44,6 +49,13 @@ def carried_text(results: Iterable[Any]) -> str:
             except ValueError:  # of base64, or of UTF-8
                 return ""
     return ""
+
+
+def shown_sources(items: Iterable[Any]) -> list[CitedSource]:
+    """Return the sources that the results of server tools have shown to the model, given the items of a conversation."""
+    calls = [item for item in items if isinstance(item, dict) and str(item.get("call_id")).startswith(SERVER_TOOL)]
+    texts = [call["output"] for call in calls if isinstance(call.get("output"), str)]
+    return [CitedSource(int(number), title, url) for text in texts for number, title, url in _SHOWN.findall(text)]
 
 
 def fetched_page(sources: Sequence[CitedSource], text: str) -> dict[str, Any]:

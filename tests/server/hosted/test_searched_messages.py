@@ -8,6 +8,7 @@ from typing import Any
 from responses_gateway.simulator import RECEIVED, SimulatorOptions, create_app, serving
 from tests.hosted.websites import searched_web
 from tests.judges import judge_message
+from tests.server.hosted.model import calls, model, says
 from tests.server.running_gateway import ask, events_of, gateway, run
 from tests.stream.message_player import Block, read_blocks
 
@@ -17,6 +18,7 @@ QUESTION: dict[str, Any] = {
     "messages": [{"role": "user", "content": "scenario: research How high is the tower?"}],
     "tools": [{"type": "web_search_20250305", "name": "web_search"}, {"type": "web_fetch_20250910", "name": "web_fetch"}],
 }
+LOOK = ("web_search", {"queries": ["tower height"]})
 
 
 def as_sent_back(block: Block) -> Block:
@@ -79,5 +81,36 @@ def test_each_tool_of_the_web_has_its_own_domains_and_its_own_limit() -> None:
                 found.append([content["type"] if isinstance(content, dict) else len(content) for content in results])
             assert found[0] == [1, "web_fetch_tool_result_error"]  # found, and not to be read
             assert found[1][0] == 0
+
+    run(test())
+
+
+def test_sources_of_earlier_requests_keep_their_numbers_and_are_cited() -> None:
+    """Else two sources had one number, and what was read in the first one was cited as of the second one."""
+
+    async def test() -> None:
+        turns = (
+            calls(LOOK),
+            says("High【1】."),
+            says("As it says【1】."),
+            calls(LOOK),
+            says("That【1】 and this【2】."),
+        )
+        async with searched_web() as web, model(*turns, **web.settings) as (served, talking):
+            messages: list[Block] = []
+
+            async def cited(question: str) -> list[str]:
+                messages.append({"role": "user", "content": question})
+                answer = await ask(served, "POST", "/v1/messages", json={**QUESTION, "messages": messages})
+                messages.append({"role": "assistant", "content": answer.json["content"]})
+                assert "【" not in answer.json["content"][-1]["text"]
+                return [found["url"] for found in answer.json["content"][-1]["citations"]]
+
+            first = f"{web.site.url}/tower"
+            assert await cited("How high?") == [first]
+            assert await cited("Why?") == [first]
+            web.engine.results = [{"title": "Another", "url": f"{web.site.url}/other", "content": "More."}]
+            assert await cited("And?") == [first, f"{web.site.url}/other"]
+            assert "【2】 Another" in talking.requests[4]["messages"][-1]["content"]
 
     run(test())

@@ -40,14 +40,13 @@ from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.hosted import CitedSource
 from responses_gateway.wire.json_text import json_text, quote, quoted, read_object, sendable
 from responses_gateway.wire.messages import SIGNATURE, error_body, for_client, signed
-from responses_gateway.wire.search_results import cited, fetched_page, search_error, search_results
+from responses_gateway.wire.search_results import SERVER_TOOL, cited, fetched_page, search_error, search_results
 from responses_gateway.wire.tools import ToolTarget
 
 # How a thought is shown; `empty` is a block without its text, and what is `hidden` becomes the text of an answer without any.
 Thinking: TypeAlias = Literal["shown", "empty", "hidden"]
 
 _TOOL = "toolu_"
-_SERVER_TOOL = "srvtoolu_"
 # The operation of a web search -> the server tool that clients know it as.
 _WEB_TOOLS = {"open_page": "web_fetch", "find_in_page": "web_fetch"}
 
@@ -248,7 +247,7 @@ class MessagesWriter(EventWriter):
         action = members["action"]
         name = _WEB_TOOLS.get(action["type"], "web_search")
         asked = {"url": action.get("url", "")} if name == "web_fetch" else {"query": action.get("query", "")}
-        head = f'{{"type":"server_tool_use","id":"{_own_id(_SERVER_TOOL, place.item_id)}","name":"{name}","input":'
+        head = f'{{"type":"server_tool_use","id":"{_own_id(SERVER_TOOL, place.item_id)}","name":"{name}","input":'
         place.begun = name
         self._start_block(f"{head}{{}}}}")
         self._write_block_delta("input_json_delta", "partial_json", quote(json_text(asked)))
@@ -263,7 +262,7 @@ class MessagesWriter(EventWriter):
             if source.url and source.excerpt:
                 self._excerpts.setdefault(source.url, source.excerpt)
         if place.begun:
-            tool_id = _own_id(_SERVER_TOOL, place.item_id)
+            tool_id = _own_id(SERVER_TOOL, place.item_id)
             if end != "completed":
                 content: object = search_error(place.begun, text)
             elif place.begun == "web_fetch":

@@ -23,6 +23,7 @@ from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.hosted import CitedSource, decode_result
 from responses_gateway.wire.hosted_kinds import HOSTED, MCP, WEB_SEARCH
 from responses_gateway.wire.requests import ResponsesRequest
+from responses_gateway.wire.search_results import shown_sources
 from responses_gateway.wire.tools import ToolTarget
 
 # Without a store, so many approvals are remembered.
@@ -63,7 +64,9 @@ class Toolbox:
         kinds = [kind for kind in self.openers if kind in declared]
         if not kinds:
             return None
-        context = ToolContext(tenant, items, SourceNumbers(_earlier_sources(results)), separate_web_tools)
+        context = ToolContext(
+            tenant, items, SourceNumbers([*_earlier_sources(results), *shown_sources(items)]), separate_web_tools
+        )
         opened = {kind: await self.openers[kind].open(declared[kind], context) for kind in kinds}
         return self._opened(opened, context)
 

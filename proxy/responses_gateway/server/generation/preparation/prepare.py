@@ -53,7 +53,9 @@ from responses_gateway.stream.options import Client, SealText, StreamOptions, re
 from responses_gateway.stream.tape import Tape
 from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.stream.writer.responses import AtEnd
+from responses_gateway.wire.hosted import citable
 from responses_gateway.wire.requests import ResponsesRequest
+from responses_gateway.wire.search_results import shown_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,9 +418,9 @@ def _hosted_options(request: ResponsesRequest, chat_request: ChatRequest, readin
     has to come back with the next request."""
     if not chat_request.sources and not any(target.hosted for target in chat_request.tools.values()):
         return None
-    sources = tuple(chat_request.sources)
+    sources = chat_request.sources if reading is None else citable(shown_sources(request.input or ())).values()
     included = frozenset(request.include or ())
-    return HostedOptions(included, chat_request.container_id or "", sources, shows_results=reading is not None)
+    return HostedOptions(included, chat_request.container_id or "", tuple(sources), shows_results=reading is not None)
 
 
 def reasoning_event(settings: Settings) -> str:
