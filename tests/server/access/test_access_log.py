@@ -134,6 +134,28 @@ def test_what_is_refused_before_a_response_begins_and_what_outlives_its_request_
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("no JSON", "invalid_json"),
+        ('{"type": "response.create", "input": "hi"}', "missing_required_parameter"),
+        ('{"type": "response.create", "model": "m", "input": "hi", "background": true}', "unsupported_parameter"),
+    ],
+)
+def test_a_message_that_is_refused_has_a_line_and_is_counted(message: str, code: str, lines: Callable[[], list[Line]]) -> None:
+    async def test() -> None:
+        async with simulated(access_log=True) as served, aiohttp.ClientSession() as session:
+            async with session.ws_connect(served.url + "/v1/responses") as socket:
+                await socket.send_str(message)
+                assert (await socket.receive_json())["error"]["code"] == code
+            await until(lambda: len(lines()) == 2, "the lines of the message and of the connection")
+            counts = re.findall(r'requests_total{.*outcome="rejected".*} (\S+)', await metrics_of(served))
+        [refused] = [line for line in lines() if line["message"] == "response"]
+        assert (refused["outcome"], refused["code"], counts) == ("rejected", code, ["1.0"])
+
+    run(test())
+
+
 def test_it_can_be_switched_off(lines: Callable[[], list[Line]]) -> None:
     async def test() -> None:
         async with simulated() as served:

@@ -106,25 +106,6 @@ class Responses:
             creation.recording.parsed()
         return creation
 
-    async def create(
-        self,
-        request: ResponsesRequest,
-        caller: Caller,
-        previous: PreviousResponse | None = None,
-        *,
-        recording: Recording | None = None,
-        drop_client: DropClient,
-    ) -> Creation:
-        """Return the creation of a response that is ready to be sent; use it with `async with`. `recording` has begun already.
-        Raise `ApiError` and `StoreUnavailable`."""
-        creation = Creation(self, caller, drop_client, recording=recording)
-        try:
-            await creation.prepare(request, previous)
-        except BaseException as error:
-            creation.end(error)
-            raise
-        return creation
-
     async def summarise(
         self, request: ResponsesRequest, caller: Caller, context: Context | None = None, begun: Begun | None = None
     ) -> Summary:
@@ -163,7 +144,6 @@ class Creation:
         caller: Caller,
         drop_client: DropClient,
         *,
-        recording: Recording | None = None,
         for_compaction: bool = False,
     ) -> None:
         """`for_compaction`: the response is needed to make another one."""
@@ -195,7 +175,7 @@ class Creation:
             exchange=caller.exchange,
             for_compaction=for_compaction,
         )
-        self.recording = recording or _recording(responses.recorder, caller, settings)
+        self.recording = _recording(responses.recorder, caller, settings)
         responses.in_flight.activities.add(self)
 
     # ---- making it ready ---------------------------------------------------------------------------------------------
@@ -464,7 +444,7 @@ def _recording(recorder: Recorder | None, caller: Caller, settings: Settings) ->
     """Begin to record, if it is time."""
     if recorder is None or not recorder.until:
         return None
-    return recorder.begin(caller.headers, settings, api=caller.protocol.name)
+    return recorder.begin(caller.headers, settings, websocket=caller.over_websocket, api=caller.protocol.name)
 
 
 def _caller_for(roots: SessionRoots, caller: Caller, asker: Asker, *, for_compaction: bool) -> Caller:

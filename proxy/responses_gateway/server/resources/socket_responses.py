@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 
 from aiohttp import web
@@ -55,24 +55,12 @@ class SocketResponses:
     async def make(self, lane: Lane, asked: WaitingMessage | ResponsesRequest) -> None:
         """Make a response; `lane.continues` says what it was to continue if it cannot begin. Raise `ApiError` and
         `StoreUnavailable`."""
-        settings = self._responses.live.current.settings
-        recorder = self._responses.recorder
-        recording = None if recorder is None else recorder.begin(self._request.headers, settings, websocket=True)
-        try:
-            request, size = await self._read(lane, asked, None if recording is None else recording.received)
-            if recording is not None:
-                recording.parsed()
-            caller = await self._admit(request)
-        except ApiError as error:
-            if recording is not None:
-                recording.failed(error)
-                recording.end("rejected")
-            raise
-        lane.continues = request.previous_response_id
-        parent = self._unstored.get(request.previous_response_id)
-        previous = None if parent is None else parent.response
-        creation = await self._responses.create(request, caller, previous, recording=recording, drop_client=self._drop)
-        async with creation:
+        caller = await self._admit()
+        async with Creation(self._responses, caller, self._drop) as creation:
+            request, size = await self._read(lane, asked, creation)
+            lane.continues = request.previous_response_id
+            parent = self._unstored.get(request.previous_response_id)
+            await creation.prepare(request, None if parent is None else parent.response)
             stored = await self._respond(lane, creation)
             size += sum(map(len, creation.translator.response.output))
             self._keep(creation.continued_by(stored=stored), lane, size, parent)
@@ -88,22 +76,28 @@ class SocketResponses:
     # ---- the request ---------------------------------------------------------------------------------------------------
 
     async def _read(
-        self, lane: Lane, asked: WaitingMessage | ResponsesRequest, received: Callable[[bytes], None] | None
+        self, lane: Lane, asked: WaitingMessage | ResponsesRequest, creation: Creation
     ) -> tuple[ResponsesRequest, int]:
-        """Return the request in a message, with the steers that wait for it, and the bytes of both: it is received with them.
+        """Return the request in a message, with the steers that wait for it, and the bytes of both: it is recorded with them.
         Raise `ApiError`."""
-        if not isinstance(asked, WaitingMessage):
-            if received is not None:
-                received(_as_message(asked))
-            return asked, lane.steering.taken_bytes
-        data = asked.take()
-        if received is not None:
-            received(data)
-        parsed = await self._parse(lane, data)
-        request = lane.steering.with_input(parsed)
-        if received is not None and request is not parsed:
-            received(_as_message(request))
-        return request, len(data) + lane.steering.taken_bytes
+        recording = creation.recording
+        size = 0
+        if isinstance(asked, WaitingMessage):
+            data = asked.take()
+            if recording is not None:
+                recording.received(data)
+            size = len(data)
+            request = lane.steering.with_input(await self._parse(lane, data))
+        else:
+            request = asked
+        if recording is not None:
+            if lane.steering.applies:
+                recording.received(_as_message(request))
+            recording.parsed()
+        if request.background_options is not None and long_window(request) is not None:
+            refusal = "Over a WebSocket nothing waits: use POST /v1/responses for a window of hours."
+            raise invalid_request(refusal, "background_options.completion_window", "unsupported_value")
+        return request, size + lane.steering.taken_bytes
 
     async def _parse(self, lane: Lane, data: bytes) -> ResponsesRequest:
         large = len(data) >= LARGE
@@ -113,11 +107,8 @@ class SocketResponses:
             lane.continues = continued_in(data)
             raise
 
-    async def _admit(self, request: ResponsesRequest) -> Caller:
+    async def _admit(self) -> Caller:
         """Return who asks, with what is reserved of the limits. Raise `ApiError`."""
-        if request.background_options is not None and long_window(request) is not None:
-            refusal = "Over a WebSocket nothing waits: use POST /v1/responses for a window of hours."
-            raise invalid_request(refusal, "background_options.completion_window", "unsupported_value")
         if self._responses.in_flight.state >= State.DRAINING:
             raise shutting_down()
         if self._identities is not None:  # what it came with may have been revoked, or have expired

@@ -29,7 +29,7 @@ from responses_gateway.server.generation.generation import NullSink
 from responses_gateway.server.generation.preparation.context import Caller, caller_within
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.request_log import RequestLog
-from responses_gateway.server.generation.responses import Responses
+from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.writer.messages import MessageOptions, MessageStream, Safeguards
@@ -156,7 +156,8 @@ class _Questions:
             "temperature": 0.0,
             "store": False,
         })  # fmt: skip
-        async with await self._responses.create(request, self._caller, drop_client=lambda: None) as creation:
+        async with Creation(self._responses, self._caller, lambda: None) as creation:
+            await creation.prepare(request)
             generation = creation.start(NullSink())
             late = server_error("The judge of tool calls did not answer in time.", 504)
             timer = asyncio.get_running_loop().call_at(deadline, generation.fail, late)
