@@ -426,12 +426,12 @@ def test_no_more_than_one_large_message_waits_here(loop: str) -> None:
 
 def test_a_client_whose_messages_wait_is_not_taken_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is read from it, so that its answers to pings would not be seen either."""
-    monkeypatch.setattr("responses_gateway.server.resources.websocket.PING_INTERVAL", 0.2)
+    monkeypatch.setattr("responses_gateway.server.resources.websocket.PING_INTERVAL", 0.5)
     monkeypatch.setattr("responses_gateway.server.resources.websocket.LONGEST_PAUSE", 0.05)
 
     async def test() -> None:
         async with simulated() as served, connect(served) as socket:
-            await socket.send("tokens: 60 tps: 60")
+            await socket.send("tokens: 90 tps: 60")
             await socket.send("scenario: plain", x="x" * 5_000_000)
             assert [(await socket.rest())[-1]["type"] for _ in range(2)] == ["response.completed"] * 2
 
