@@ -25,7 +25,7 @@ _ITEMS = (
     Loss("item", "async_call", "adapted", "without output, a hint says that it comes later; a later output repeats the call"),
     Loss("item", "tool_search_call", "ignored", "if another server ran the search"),
     Loss("item", "mcp_approval_request", "ignored", "if the client has not decided"),
-    *(Loss("item", kind.item.type, "ignored", f"if {kind.unread}") for kind in HOSTED.values() if kind.read_as and kind.unread),
+    *(Loss("item", kind.item.type, "ignored", f"if {kind.unread}") for kind in HOSTED.values() if kind.unread),
     *READ_ELSEWHERE.values(),
     Loss("item", "agent_message", "adapted", "sent as a user message marked with tags"),
     Loss("item", "compaction_trigger", "adapted", "sent as a user message that asks for a summary, if so configured"),

@@ -68,7 +68,7 @@ class HostedKind(NamedTuple):
 
     `name`: what the types of its declarations begin with (some have a date or a suffix), and its name in reports and metrics.
     `setting`: the setting without which it cannot be run. `functions`: none where servers list them.
-    `read_as`: how an item of an earlier call is shown to the model; empty if it is not. `unread`: when it is not, or why."""
+    `read_as`: how an item of an earlier call is shown to the model. `unread`: when it is not."""
 
     name: str
     setting: str
@@ -204,7 +204,8 @@ IMAGE_GENERATION = HostedKind(
             arguments(["prompt"], {"prompt": described("string", "What the image shows, in detail.")}),
         ),
     ),
-    unread="a chat history cannot hold generated images",
+    read_as="shown as a function call",
+    unread="it has no `revised_prompt`",
 )
 
 HOSTED: dict[str, HostedKind] = {kind.name: kind for kind in (WEB_SEARCH, MCP, FILE_SEARCH, CODE_INTERPRETER, IMAGE_GENERATION)}

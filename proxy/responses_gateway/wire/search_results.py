@@ -17,8 +17,7 @@ from responses_gateway.wire.hosted import CitedSource
 LONGEST_CITED = 150
 # How the result of a call begins that is one more than the request permits.
 OUT_OF_USES = "The limit of this tool is reached."
-# How the ids of calls of server tools begin.
-SERVER_TOOL = "srvtoolu_"
+SERVER_TOOL = "srvtoolu_"  # how the ids of calls of server tools begin
 # A source in a text that a model reads: the number to cite it by, its title, and its address.
 _SHOWN = re.compile(r"【(\d{1,4})】 (.*)\n(\S+)")
 

@@ -80,6 +80,33 @@ def test_a_backend_makes_the_image_and_the_item_has_it() -> None:
             assert stored.json["output"] == final["output"]
             again = await post(served, model="m", previous_response_id=final["id"], input="thanks")
             assert again.final["status"] == "completed"
+            before = talking.requests[1]["messages"]
+            assert talking.requests[2]["messages"][: len(before)] == before
+
+    run(test())
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_later_turns_know_of_an_image_and_do_not_see_it(stored: bool) -> None:
+    """Else the model knows nothing of what the user wants to have changed."""
+
+    async def test() -> None:
+        turns = (calls({"prompt": "a cat"}), text_stream("Here it is."))
+        async with model(*turns, paths=painting([], {"data": [{"b64_json": PNG}]}), store="memory", **SETTINGS) as (
+            served,
+            talking,
+        ):
+            final = (await draw(served, store=stored)).final
+            asked = {"role": "user", "content": "Make it blue."}
+            if stored:
+                await post(served, model="m", previous_response_id=final["id"], input=[asked], tools=[TOOL])
+            else:
+                await post(served, model="m", store=False, input=[*final["output"], asked], tools=[TOOL])
+            messages = talking.requests[2]["messages"]
+            made, told = messages[-4:-2]
+            assert json.loads(made["tool_calls"][0]["function"]["arguments"]) == {"prompt": "a cat"}
+            assert (told["role"], "image was" in told["content"]) == ("tool", True)
+            assert PNG not in json.dumps(messages)
 
     run(test())
 

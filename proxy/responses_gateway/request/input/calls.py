@@ -291,6 +291,11 @@ def _file_search(item: Object, path: str) -> ToldCall:
     return ToldCall("file_search", _chosen(item, "queries"), "\n".join(texts) if texts else None)
 
 
+def _image_generation(item: Object, path: str) -> ToldCall:
+    prompt = optional_text(item, "revised_prompt", path)
+    return ToldCall("generate_image", {"prompt": prompt}, "The image was shown to the user." if prompt else None)
+
+
 def _interrupted(item: Object) -> str:
     """Return what the model is told of a call that was interrupted; nothing of any other."""
     return INTERRUPTED if item.get("status") == "incomplete" else ""
@@ -319,6 +324,7 @@ _TOLD: dict[str, Callable[[Object, str], ToldCall | None]] = {
     "web_search": _web_search,
     "code_interpreter": _code_interpreter,
     "file_search": _file_search,
+    "image_generation": _image_generation,
 }
 # Calls of tools known by their type -> the tool, and the member of the item that has the arguments.
 _ACTIONS: dict[str, tuple[str, str]] = {
@@ -342,7 +348,7 @@ CALL_ITEMS: dict[str, ReadItem[InputCall | None]] = {
     **dict.fromkeys(_ACTIONS, ReadItem(CallItemReader._action_call)),
     "tool_search_call": ReadItem(CallItemReader._tool_search_call),
     "computer_call": ReadItem(CallItemReader._computer_call),
-    **{kind.item.type: ReadItem(CallItemReader._hosted_call, kind.read_as) for kind in HOSTED.values() if kind.read_as},
+    **{kind.item.type: ReadItem(CallItemReader._hosted_call, kind.read_as) for kind in HOSTED.values()},
     "mcp_call": ReadItem(CallItemReader._mcp_call, MCP.read_as),
     "mcp_approval_request": ReadItem(
         CallItemReader._approval_request, "shown as a function call with the result, or the refusal"

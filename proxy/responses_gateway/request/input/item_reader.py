@@ -21,17 +21,13 @@ from responses_gateway.request.loss_report import Loss, LossReport, reported
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.chat import OPAQUE
 from responses_gateway.wire.errors import invalid_request
-from responses_gateway.wire.hosted_kinds import HOSTED
 from responses_gateway.wire.item_ids import TurnKey, turn_of
 
 # Items of hosted tools and of other servers that contain nothing a chat model could read.
 SILENT_ITEMS = {
-    **{kind.item.type: kind.unread for kind in HOSTED.values() if not kind.read_as},
     "mcp_list_tools": "no tools of this server are offered now",
     "mcp_approval_response": "the client's decision is not part of the conversation",
-    "compaction": "its content was encrypted by another server",
-    "compaction_summary": "its content was encrypted by another server",
-    "context_compaction": "its content was encrypted by another server",
+    **dict.fromkeys(("compaction", "compaction_summary", "context_compaction"), "its content was encrypted by another server"),
 }
 
 _PRECEDENCE = "takes precedence over reasoning.effort and text.format of the request"
