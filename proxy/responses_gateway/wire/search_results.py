@@ -15,7 +15,7 @@ from responses_gateway.wire.hosted import CitedSource
 
 # The longest `cited_text`, in characters.
 LONGEST_CITED = 150
-# How the result of a call begins that is one more than the request permits.
+# Stands in the result of a call that is one more than the request permits.
 OUT_OF_USES = "The limit of this tool is reached."
 SERVER_TOOL = "srvtoolu_"  # how the ids of calls of server tools begin
 # A source in a text that a model reads: the number to cite it by, its title, and its address.
@@ -71,7 +71,7 @@ def fetched_page(sources: Sequence[CitedSource], text: str) -> dict[str, Any]:
 
 def search_error(tool: str, text: str) -> dict[str, Any]:
     """Return the content of a result of `web_search` or `web_fetch` that failed, for the text that the model reads."""
-    code = "max_uses_exceeded" if text.startswith(OUT_OF_USES) else "unavailable"
+    code = "max_uses_exceeded" if OUT_OF_USES in text else "unavailable"
     return {"type": f"{tool}_tool_result_error", "error_code": code}
 
 

@@ -114,3 +114,14 @@ def test_sources_of_earlier_requests_keep_their_numbers_and_are_cited() -> None:
             assert "【2】 Another" in talking.requests[4]["messages"][-1]["content"]
 
     run(test())
+
+
+def test_a_search_too_many_is_told_as_that() -> None:
+    async def test() -> None:
+        tools = [{**QUESTION["tools"][0], "max_uses": 1}]
+        async with searched_web() as web, model(calls(LOOK), calls(LOOK), says("High."), **web.settings) as (served, _):
+            answer = await ask(served, "POST", "/v1/messages", json={**QUESTION, "tools": tools})
+            results = [block["content"] for block in answer.json["content"] if block["type"] == "web_search_tool_result"]
+            assert results[1] == {"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"}
+
+    run(test())
