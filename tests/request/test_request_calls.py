@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from responses_gateway.request.input.calls import RESULTS_NOT_KEPT
 from tests.request.builders import (
     Item,
     assistant,
@@ -339,7 +340,9 @@ def test_hosted_calls_without_a_result() -> None:
     failed = {"type": "mcp_call", "id": "m", "server_label": "s", "name": "n", "arguments": "{}", "error": {"code": 1}}
     assert tool_text(failed) == 'Error: {"code": 1}'
     assert tool_text({**failed, "error": None}) == ""
-    assert tool_text({"type": "code_interpreter_call", "id": "c", "code": None, "outputs": None}) == ""
+    code = {"type": "code_interpreter_call", "id": "c", "code": None, "status": "completed"}
+    assert tool_text({**code, "outputs": []}) == ""
+    assert tool_text({**code, "outputs": None}) == RESULTS_NOT_KEPT  # the client has not asked for them
     result = chat_request(user(), {"type": "file_search_call", "id": "f", "queries": ["q"], "results": None})
     assert "item file_search_call ignored" in outcomes(result)
 

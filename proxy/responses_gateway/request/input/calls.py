@@ -281,9 +281,9 @@ def _web_search(item: Object, path: str) -> ToldCall | None:
 
 
 def _code_interpreter(item: Object, path: str) -> ToldCall:
-    code = optional_text(item, "code", path) or ""
     logs = [_as_text(output["logs"]) for output in objects(item, "outputs", path) if "logs" in output]
-    return ToldCall("python", {"code": code}, "\n".join(logs) or _interrupted(item), "code_interpreter")
+    told = "\n".join(logs) or _interrupted(item) or (RESULTS_NOT_KEPT if item.get("outputs") is None else "")
+    return ToldCall("python", {"code": optional_text(item, "code", path) or ""}, told, "code_interpreter")
 
 
 def _file_search(item: Object, path: str) -> ToldCall:
