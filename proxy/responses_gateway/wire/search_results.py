@@ -18,8 +18,9 @@ LONGEST_CITED = 150
 # Stands in the result of a call that is one more than the request permits.
 OUT_OF_USES = "The limit of this tool is reached."
 SERVER_TOOL = "srvtoolu_"  # how the ids of calls of server tools begin
-# A source in a text that a model reads: the number to cite it by, its title, and its address.
-_SHOWN = re.compile(r"【(\d{1,4})】 (.*)\n(\S+)")
+# A source in a text that a model reads: the number to cite it by, its title, and its address. At the beginning of a line alone,
+# because a line of nothing but such numbers would be searched to its end from each of them.
+_SHOWN = re.compile(r"^【(\d{1,4})】 (.*)\n(\S+)", re.MULTILINE)
 
 
 def search_results(sources: Sequence[CitedSource], text: str) -> list[dict[str, Any]]:
