@@ -303,7 +303,8 @@ class Pool:
         reason = reason_of(status)
         if reason is not None and reason != "busy":
             self.places.failed(member, reason)
-        return not known and (status in REFUSALS or (route.hints is not None and status == HINT.also))
+        hinted = route.hints is not None and route.hints(member.spec) is not None
+        return not known and (status in REFUSALS or (hinted and status == HINT.also))
 
     def retry_route(self, route: Route, failed: str, reason: Reason = "broke") -> Route | None:
         """Return the route of another attempt without the backend that failed, or None: too many attempts, no other backend,
