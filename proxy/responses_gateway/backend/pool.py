@@ -127,7 +127,7 @@ class Pool:
             fit = body if fitted is None else fitted(member.label, name)
             data = fit if name == route.model else with_model(fit, name)
             fields = added
-            hints = None if route.hints is None else route.hints(member.spec)
+            hints = route.hints_for(member.spec)
             if hints is not None:
                 data, fields = with_hints(data, hints.fields, added)
                 sent = {**hints.headers, **sent}
@@ -172,9 +172,9 @@ class Pool:
             below = member.backend.root if below_root else None
             own = with_keys if member.backend.takes_client_key else headers
             ask = partial(member.backend.request, method, path, below=below, query=query, headers=own)
-            if route.hints is None or not isinstance(sent, bytes):
+            if not isinstance(sent, bytes):
                 return ask(body=sent)
-            return _ask_with(route.hints(member.spec), member, ask, name, sent)
+            return _ask_with(route.hints_for(member.spec), member, ask, name, sent)
 
         once = isinstance(body, aiohttp.StreamReader)  # cannot be sent again
         member, answer = await self._reach(route, send, once=once, on_failure=on_failure)
@@ -303,8 +303,7 @@ class Pool:
         reason = reason_of(status)
         if reason is not None and reason != "busy":
             self.places.failed(member, reason)
-        hinted = route.hints is not None and route.hints(member.spec) is not None
-        return not known and (status in REFUSALS or (hinted and status == HINT.also))
+        return not known and (status in REFUSALS or (status == HINT.also and route.hints_for(member.spec) is not None))
 
     def retry_route(self, route: Route, failed: str, reason: Reason = "broke") -> Route | None:
         """Return the route of another attempt without the backend that failed, or None: too many attempts, no other backend,

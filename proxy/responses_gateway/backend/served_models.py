@@ -70,6 +70,10 @@ class Route(msgspec.Struct, frozen=True):
     near: str = ""
     hints: Callable[[BackendSpec], Hints | None] | None = None
 
+    def hints_for(self, spec: BackendSpec) -> Hints | None:
+        """Return what a backend is told with the request; None: nothing."""
+        return None if self.hints is None else self.hints(spec)
+
     @property
     def tries(self) -> int:
         """How many attempts have failed, without those that count as none."""

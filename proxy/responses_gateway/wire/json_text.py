@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from operator import is_
@@ -52,6 +53,11 @@ def json_text(value: Any) -> str:
         return encode(value).decode()
     except UnicodeEncodeError:  # half a surrogate pair: the encoder of the stream replaces it
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=msgspec.json.decode)
+
+
+def member_json(item: Mapping[str, Any], name: str) -> str:
+    """Return the JSON of a member of an object; empty if it has none."""
+    return json_text(item[name]) if name in item else ""
 
 
 def quoted(value: Any) -> bytes:

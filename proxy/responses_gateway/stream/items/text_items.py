@@ -10,7 +10,7 @@ from typing import Any
 
 from responses_gateway.stream.writer.interface import EndedText, EventWriter, ItemStatus, Phase, TextKind
 from responses_gateway.wire.chat import TokenLogprob
-from responses_gateway.wire.json_text import json_text
+from responses_gateway.wire.json_text import json_text, member_json
 
 # Details that come in pieces, and the member that has them.
 _TEXTS = {"reasoning.text": "text", "reasoning.summary": "summary"}
@@ -97,17 +97,12 @@ class ReasoningDetails:
         wanted = self.take()
         if wanted:
             sealed = None if seal is None else seal(to_seal("", wanted))
-            writer.write_details(new_id("rs"), details_json(wanted), sealed)
+            writer.write_details(new_id("rs"), member_json(wanted, "reasoning_details"), sealed)
 
 
 def _key(entry: Mapping[str, Any]) -> str:
     """Return what tells of which text a detail is a piece."""
     return json_text([entry.get("type"), entry.get("index")])
-
-
-def details_json(wanted: Mapping[str, Any]) -> str:
-    """Return the JSON of the details that an item shows; empty if there are none."""
-    return json_text(wanted["reasoning_details"]) if "reasoning_details" in wanted else ""
 
 
 def to_seal(text: str, wanted: Mapping[str, Any]) -> str:
@@ -185,7 +180,7 @@ class TextItem:
         wanted = {} if details is None else details.take()
         deltas = self._compacted + len(self.pieces)
         sealed = None if self._seal is None else self._seal(to_seal(text, wanted) if wanted else text)
-        in_json = details_json(wanted) if wanted else ""
+        in_json = member_json(wanted, "reasoning_details") if wanted else ""
         ended = EndedText(status, text, deltas, self._logprobs, self.annotations, sealed, in_json)
         self.writer.close_text(self.place, ended)
 

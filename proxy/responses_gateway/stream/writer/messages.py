@@ -38,7 +38,7 @@ from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.hosted import CitedSource
-from responses_gateway.wire.json_text import json_text, quote, quoted, read_object, sendable
+from responses_gateway.wire.json_text import json_text, member_json, quote, quoted, read_object, sendable
 from responses_gateway.wire.messages import SIGNATURE, error_body, for_client, signed
 from responses_gateway.wire.search_results import SERVER_TOOL, cited, fetched_page, search_error, search_results
 from responses_gateway.wire.tools import ToolTarget
@@ -300,13 +300,13 @@ class MessagesWriter(EventWriter):
             case "reasoning":
                 if self._thinking != "hidden":
                     text = _text_of(item) if self._thinking == "shown" else ""
-                    signature = signed(SIGNATURE, _member(item, "extra_content") or _member(item, "reasoning_details"))
+                    signature = signed(SIGNATURE, member_json(item, "extra_content") or member_json(item, "reasoning_details"))
                     yield f'{{"type":"thinking","thinking":{quote(text)},"signature":{quote(signature)}}}'
             case "message":
                 yield json_text(self._text_block(item))
             case "function_call" | "custom_tool_call":
                 input_json = json_text(_input_of(item))
-                extra = extra_member(_member(item, "extra_content"))
+                extra = extra_member(member_json(item, "extra_content"))
                 yield f'{{"type":"tool_use","id":"{item["call_id"]}","name":{quote(item["name"])},"input":{input_json}{extra}}}'
             case _:
                 yield from self._results.get(item["id"], ())
@@ -328,11 +328,6 @@ def _own_id(prefix: str, item_id: str) -> str:
 def _decoded(record: str) -> dict[str, Any]:
     item: dict[str, Any] = msgspec.json.decode(record.encode("utf-8", "replace"))
     return item
-
-
-def _member(item: Mapping[str, Any], name: str) -> str:
-    """Return the JSON of a member of an item; empty if it has none."""
-    return json_text(item[name]) if name in item else ""
 
 
 def _text_of(item: Mapping[str, Any]) -> str:
