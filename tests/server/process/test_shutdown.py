@@ -153,6 +153,29 @@ def test_a_connection_that_waits_to_be_accepted_is_answered(first: str) -> None:
     run(test())
 
 
+PATIENT_WITH_NEW_CONNECTIONS = """
+from responses_gateway.server.process import serve
+serve._LAST_REQUESTS = 60
+"""
+
+
+def test_the_first_request_of_a_connection_that_was_just_accepted_is_answered() -> None:
+    """As a proxy sends it that has connected before it learned that the gateway leaves."""
+
+    async def test() -> None:
+        stream = Stream()
+        stream.go_on.set()
+        async with backend(stream) as behind, program(behind.url, first=PATIENT_WITH_NEW_CONNECTIONS) as running:
+            client = await RawClient.connect(running)
+            running.process.send_signal(signal.SIGTERM)
+            await refused(running)
+            await client.post()
+            assert await ended(client) == "completed"
+            assert (await running.exit())[0] == 0
+
+    run(test())
+
+
 async def refused(running: Program) -> None:
     """Wait until no new connection is taken."""
     for _ in range(1000):

@@ -104,6 +104,11 @@ def requests_under_way(server: web.Server) -> list[web.BaseRequest]:
     return [request for request in current if request is not None]
 
 
+def awaits_first_request(server: web.Server) -> bool:
+    """Tell whether there is a connection on which no request has come yet."""
+    return any(connection._request_count == 0 for connection in server.connections)
+
+
 async def drain(request: web.Request) -> None:
     """Wait until the client has caught up. Raises `ConnectionError` if it has disconnected."""
     await request.protocol._drain_helper()

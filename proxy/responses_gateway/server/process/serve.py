@@ -22,6 +22,7 @@ from responses_gateway.parsers.vllm import VllmMissing
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.app import create_app, create_operations_app
 from responses_gateway.server.generation.in_flight import State
+from responses_gateway.server.http.aiohttp_internals import awaits_first_request
 from responses_gateway.server.http.connections import Runner, body_limit
 from responses_gateway.server.lifespan import open_parts, try_parts
 from responses_gateway.server.metrics import CERTIFICATE_EXPIRY, WORKERS
@@ -56,7 +57,7 @@ from responses_gateway.version import version_line
 _GC_THRESHOLDS = (20_000, 20, 20)
 # Seconds in which connections are accepted whose handshake was under way when the gateway stopped listening.
 _LAST_HANDSHAKES = 0.02
-# Seconds for requests that were under way on a connection when the gateway stopped listening.
+# Seconds for requests that were under way on a connection when the gateway stopped listening. The first one on it is answered.
 _LAST_REQUESTS = 0.25
 # Seconds until the connections that a leaving process takes have been accepted, and, if it retires, are in its list: those with
 # TLS shake hands first.
@@ -263,6 +264,8 @@ class _Server:
             await wait_at_most(stop_signals.stop_now, self._parts.settings.drain_delay)
         await self._stop_listening()
         stopped_at = asyncio.get_running_loop().time()
+        # Who has just connected may not know of the end: a proxy in front would not send its request again.
+        await _until(lambda: not self._awaits_first_request, _LAST_REQUESTS)
         await in_flight.drain(stop_signals.stop_now, self._parts.settings.drain_timeout)
         left = _LAST_REQUESTS - (asyncio.get_running_loop().time() - stopped_at)
         # Handshakes of TLS are in no list of connections.
@@ -284,6 +287,11 @@ class _Server:
     def _connections(self) -> int:
         server = self._runners[0].server
         return 0 if server is None else len(server.connections)
+
+    @property
+    def _awaits_first_request(self) -> bool:
+        server = self._runners[0].server
+        return server is not None and awaits_first_request(server)
 
 
 def _use(parts: Parts, reloading: Reloading, settings: Settings) -> Reloaded:
