@@ -309,7 +309,7 @@ def _json(item: NewItem) -> bytes:
 def _ids(values: Sequence[dict[str, Any]]) -> list[str]:
     """Return the ids that items came with, or new ones."""
     own = [value.get("id") for value in values]
-    new = new_ids([_PREFIXES.get(value.get("type", "message"), "item") for value in values])
+    new = new_ids([_PREFIXES.get(value.get("type") or "message", "item") for value in values])
     return [item_id if isinstance(item_id, str) and item_id else new_id for item_id, new_id in zip(own, new, strict=True)]
 
 
@@ -338,7 +338,7 @@ def _value(sql: Sql, key: int) -> dict[str, Any]:
 def _shown(sql: Sql, item_id: str, key: int) -> dict[str, Any]:
     """Return an item as the API shows it: with its id, and with the members that clients may omit."""
     value = _value(sql, key)
-    kind = value.setdefault("type", "message")
+    kind = value.get("type") or "message"
     if kind == "message" and not isinstance(value.get("content"), list):
         part = "output_text" if value.get("role") == "assistant" else "input_text"
         value["content"] = [] if value.get("content") is None else [{"type": part, "text": value["content"]}]
@@ -351,7 +351,7 @@ def _shown(sql: Sql, item_id: str, key: int) -> dict[str, Any]:
     for member in ("content", "output"):
         if isinstance(value.get(member), list):
             value[member] = [_complete_part(part) for part in value[member]]
-    return value | {"id": item_id}
+    return value | {"id": item_id, "type": kind}
 
 
 def _complete_part(part: Any) -> Any:

@@ -288,6 +288,20 @@ def test_a_history_with_an_empty_message_is_kept_and_shown() -> None:
     run(test())
 
 
+def test_a_message_whose_type_is_null_is_listed_as_a_message() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            items = [{"type": None, "role": "user", "content": "one"}, {"type": None, "role": "assistant", "content": "two"}]
+            response = (await post(served, input=items)).final["id"]
+            conversation = (await ask(served, "POST", "/v1/conversations", json={"items": items})).json["id"]
+            for path in (f"responses/{response}/input_items", f"conversations/{conversation}/items"):
+                listed = (await get(served, f"{path}?order=asc")).json["data"]
+                assert [(item["type"], item["status"]) for item in listed] == [("message", "completed")] * 2
+                assert all(item["id"].startswith("msg_") for item in listed)
+
+    run(test())
+
+
 def test_reasoning_can_be_had_in_sealed_form_later() -> None:
     async def test() -> None:
         async with simulated(store="memory") as served:

@@ -146,7 +146,7 @@ def _backwards(context: Context) -> Iterator[Any]:
 def _follows_a_tool(context: Context) -> bool:
     """Tell whether the model is in the middle of its work: nobody but its client has spoken since the output of a tool."""
     for item, _ in zip(_backwards(context), range(_LAST_ITEMS), strict=False):
-        kind = item.get("type", "message") if isinstance(item, dict) else ""
+        kind = (item.get("type") or "message") if isinstance(item, dict) else ""
         if isinstance(kind, str) and kind.endswith("_output"):
             return True
         if kind != "reasoning" and (kind != "message" or item.get("role") == "assistant"):

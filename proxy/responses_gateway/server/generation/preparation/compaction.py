@@ -161,7 +161,7 @@ def _estimated_tokens(value: Any) -> int:
 def _last_question(items: Sequence[Item]) -> str:
     """Return the text of the last user message."""
     for item in reversed(items):
-        if item.get("type", "message") == "message" and item.get("role") == "user":
+        if item.get("type") in (None, "message") and item.get("role") == "user":
             content = item.get("content")
             parts = content if isinstance(content, list) else [{"text": content}]
             return "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))

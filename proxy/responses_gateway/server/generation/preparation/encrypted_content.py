@@ -175,7 +175,7 @@ def is_compaction(item: Any) -> bool:
 
 def is_instruction(item: Any) -> bool:
     """Tell whether something is a system or developer message."""
-    return isinstance(item, dict) and item.get("type", "message") == "message" and item.get("role") in ("system", "developer")
+    return isinstance(item, dict) and item.get("type") in (None, "message") and item.get("role") in ("system", "developer")
 
 
 def _bound_to(kind: Kind, tenant: str) -> bytes:
