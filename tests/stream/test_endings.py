@@ -343,7 +343,8 @@ def test_a_stream_that_breaks_behind_the_reason_has_lost_nothing() -> None:
 
 def test_codes_that_clients_act_on_pass_others_do_not() -> None:
     assert play(ApiError(400, "long", code="context_length_exceeded")).error[0] == "context_length_exceeded"
-    assert play(ApiError(404, "no", code="model_not_found")).error[0] == "server_error"
+    assert play(ApiError(404, "no", code="model_not_found")).error[0] == "invalid_prompt"
+    assert play(ApiError(401, "no", code="invalid_api_key")).error[0] == "server_error"
     assert play(ApiError(500, "no")).error[0] == "server_error"
 
 

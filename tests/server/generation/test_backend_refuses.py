@@ -442,12 +442,15 @@ def test_slow_headers_show_life_and_then_the_answer(loop: str) -> None:
         (refusing(429, b'{"error": "slow down"}'), "rate_limit_exceeded"),
         (refusing(400, b'{"error": {"message": "This model\'s maximum context length is 5"}}'), OVERFLOW),
         (refusing(400, b'{"error": {"message": "no"}}'), "invalid_prompt"),
+        (refusing(400, b""), "invalid_prompt"),
         (refusing(401, b""), "server_error"),
+        (refusing(404, b'{"error": {"message": "The model `x` does not exist."}}'), "invalid_prompt"),
         (refusing(404, b""), "server_error"),
+        (refusing(413, b""), "invalid_prompt"),
         (refusing(500, TRACEBACK.encode(), b"text/plain"), "server_error"),
         (answering(b""), "server_error"),
     ],
-    ids=["429", "overflow", "400", "401", "404", "500", "nothing"],
+    ids=["429", "overflow", "400", "no reason", "401", "no model", "404", "413", "500", "nothing"],
 )
 def test_a_refusal_after_the_grace_time_fails_the_stream(play: Play, code: str) -> None:
     async def late(connection: Connection) -> None:

@@ -504,7 +504,9 @@ _NO_IMAGES = _images_json(ImageUsage())
 
 
 def _error_json(error: ApiError) -> str:
-    code = error.code if error.code in _STREAM_CODES else "server_error"
+    # The request is at fault, whatever the code says: clients repeat after a `server_error`, and get the same refusal.
+    other = "invalid_prompt" if error.status in {400, 404} else "server_error"
+    code = error.code if error.code in _STREAM_CODES else other
     return f'{{"code":"{code}","message":{quote(error.message)}}}'
 
 
