@@ -37,8 +37,8 @@ _TIMES = {408: 504, 498: 503, 499: 504}
 # Statuses of something else, whatever is said with them: keys, payment, places, time, and limits of time.
 _OTHER_STATUSES = frozenset({401, 402, 403, 404, 405, 408, 429, 504, _OVERLOADED})
 
-# A request that does not validate, where a server answers 500 (llama-cpp-python).
-_INVALID_REQUEST = re.compile(r"\d+ validation errors?:")
+# A request that cannot succeed, where a server answers 500 (llama-cpp-python, llama.cpp): clients would repeat it.
+_INVALID_REQUEST = re.compile(r"\d+ validation errors?:|(?:image|audio) input is not supported\b|Failed to parse messages:")
 # A refusal of one of the headers that the gateway sends on its own: FastAPI's place of it, or its name.
 _OWN_HEADER = r"\b(?:x-request-id|traceparent|tracestate)\b"
 _REFUSED_HEADER = re.compile(
