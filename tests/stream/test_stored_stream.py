@@ -35,6 +35,8 @@ ITEMS: list[dict[str, Any]] = [
     },
     {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}", "status": "completed"},
     {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c2", "name": "g", "input": "text", "status": "completed"},
+    {"type": "custom_tool_call", "id": "ctc_2", "call_id": "c3", "name": "g", "input": "", "status": "completed"},
+    {"type": "function_call", "id": "fc_2", "call_id": "c4", "name": "f", "arguments": "", "status": "incomplete"},
     {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"},
 ]
 

@@ -78,7 +78,8 @@ def _write_item(writer: ResponsesWriter, text: str, reasoning_event: str) -> Non
             event, member = CALL_EVENTS[kind]
             index = writer.add_item(json_text(added | {member: ""}))
             place = {"item_id": item_id, "output_index": index}
-            write_event(writer, f"{event}.delta", place | {"delta": item[member]})
+            if item[member]:
+                write_event(writer, f"{event}.delta", place | {"delta": item[member]})
             write_event(writer, f"{event}.done", place | {member: item[member]})
         case _:
             index = writer.add_item(json_text(added))
