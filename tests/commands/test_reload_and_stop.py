@@ -157,6 +157,7 @@ def test_stop_waits_for_running_responses_until_it_need_not(
                 assert (await waiting, await again) == (0, 0)
                 assert final_of(body_of(await client.read_all()))["status"] == "failed"
                 assert await running.exit() == 0
+                assert "Traceback" not in running.said
                 assert (
                     capfd.readouterr().out.count(f"Stopped the gateway at {running.url} (process {running.process.pid}).") == 3
                 )

@@ -84,7 +84,9 @@ class Control:
                 await writer.drain()
             elif order in (STOP, STOP_NOW):
                 self._stop(now=order == STOP_NOW)
-                await reader.read()  # until the end of either process
+                with suppress(asyncio.CancelledError):  # at the end of this process, which Python 3.11 would report
+                    await reader.read()  # until the end of either process
+                return
         writer.close()
 
     def _stop(self, *, now: bool) -> None:
