@@ -235,8 +235,9 @@ def _classify(status: int, reason: Reason, retry_after: float | None) -> ApiErro
     if meant in {_QUOTA, 429}:
         name = "insufficient_quota" if meant == _QUOTA else "rate_limit_exceeded"
         told = _WAIT.search(message) if retry_after is None else None
-        retry_after = float(told[1]) if told else retry_after
-        return ApiError(429, message, type="rate_limit_error", code=name, retry_after=retry_after, quoted=has_message)
+        wait = float(told[1]) if told else retry_after
+        final = meant == _QUOTA and wait is None
+        return ApiError(429, message, type="rate_limit_error", code=name, retry_after=wait, quoted=has_message, final=final)
     if meant in {401, 403}:
         name = "invalid_api_key" if meant == 401 else "permission_denied"
         return ApiError(meant, message, type="authentication_error", code=name, quoted=has_message)

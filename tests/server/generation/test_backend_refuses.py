@@ -236,6 +236,21 @@ def test_a_wrong_url_is_a_failure_for_the_operator(status: int, body: bytes) -> 
     run(test())
 
 
+@pytest.mark.parametrize(("status", "code"), [(402, None), (429, "insufficient_quota"), (400, "insufficient_balance")])
+def test_used_up_credit_is_not_asked_for_again_unless_the_backend_tells_when(status: int, code: str | None) -> None:
+    body = json.dumps({"error": {"message": "no credit", "code": code}}).encode()
+    message = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+
+    async def test() -> None:
+        for waits in (b"", b"retry-after: 7\r\n"):
+            async with backend(refusing(status, body, headers=waits)) as behind, gateway(behind.url, retries=0) as served:
+                for answer in (await post(served, model="m"), await ask(served, "POST", "/v1/messages", json=message)):
+                    assert (answer.status, answer.json["error"]["message"]) == (429, "no credit")
+                    assert ("x-should-retry" in answer.headers, "retry-after" in answer.headers) == (not waits, bool(waits))
+
+    run(test())
+
+
 def test_what_a_relayed_request_does_wrong_is_answered_by_its_backend() -> None:
     chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
     long = b'{"error":{"message":"' + b"x" * 100_000 + b'"}}'
