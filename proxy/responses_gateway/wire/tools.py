@@ -62,6 +62,8 @@ _TAGS = re.compile(r"\A(?:<[^<>]{1,64}>\s{0,8})+")  # before a name
 _NUMBER = re.compile(r":[0-9]{1,4}\Z")
 # Because no chat name is longer than 64 characters: what is much longer is none that was spelled otherwise.
 _LONGEST = 512
+# Where the tool that a client has declared is offered under another name.
+_DECLARED = {"open_page": "web_fetch"}
 
 
 def any_tool_of(label: str) -> tuple[str, ToolTarget]:
@@ -139,7 +141,7 @@ def _names_of(chat_name: str, target: ToolTarget) -> Iterator[str]:
     yield chat_name
     if target.hosted and target.name:
         yield target.name
-        yield f"{target.namespace}__{target.name}" if target.kind == "mcp" else target.kind
+        yield f"{target.namespace}__{target.name}" if target.kind == "mcp" else _DECLARED.get(target.name, target.kind)
 
 
 def _labels(tools: ToolTable) -> list[str]:

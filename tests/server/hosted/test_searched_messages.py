@@ -63,6 +63,26 @@ def test_a_client_that_lets_the_model_only_fetch_offers_it_no_search_and_the_oth
     run(test())
 
 
+def test_a_model_may_call_the_tool_by_the_name_under_which_the_client_has_declared_it() -> None:
+    """Prompts call it so. A client cannot run what it takes for a tool of the server."""
+
+    async def test() -> None:
+        search, fetch = QUESTION["tools"]
+        own = {"name": "web_fetch", "input_schema": {"type": "object"}}
+        async with searched_web() as web:
+            page = {"url": f"http://{web.site.host}/tower"}
+            async with model(calls(("web_fetch", page)), says("High."), **web.settings) as (served, talking):
+                answer = await ask(served, "POST", "/v1/messages", json={**QUESTION, "tools": [fetch]})
+                kinds = [block["type"] for block in answer.json["content"]]
+                assert kinds == ["server_tool_use", "web_fetch_tool_result", "text"]
+                assert len(talking.requests) == 2
+            async with model(calls(("web_fetch", page)), **web.settings) as (served, _):
+                answer = await ask(served, "POST", "/v1/messages", json={**QUESTION, "tools": [search, own]})
+                assert [block["type"] for block in answer.json["content"]] == ["tool_use"], "a tool of the client's own"
+
+    run(test())
+
+
 def test_each_tool_of_the_web_has_its_own_domains_and_its_own_limit() -> None:
     async def test() -> None:
         async with (

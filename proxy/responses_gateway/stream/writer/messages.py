@@ -50,7 +50,6 @@ _TOOL = "toolu_"
 # The operation of a web search -> the server tool that clients know it as.
 _WEB_TOOLS = {"open_page": "web_fetch", "find_in_page": "web_fetch"}
 
-
 # All of a delta event up to its text: the number of its block, its type, and the name of the text.
 _DELTA_HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":'
 # An event that may stand anywhere.
