@@ -343,8 +343,11 @@ def test_unknown_items_are_left_out_on_record() -> None:
 
 def test_a_compaction_trigger_is_refused_unless_a_prompt_is_set() -> None:
     assert refusal(user(), {"type": "compaction_trigger"}).param == "input[1]"
-    result = chat_request(user(), {"type": "compaction_trigger"}, policy=Policy(compaction_trigger_prompt="Summarise."))
+    trigger = {"type": "compaction_trigger"}
+    text = {"format": {"type": "json_schema", "name": "answer", "schema": {"type": "object"}}}
+    result = chat_request(user(), trigger, policy=Policy(compaction_trigger_prompt="Summarise."), text=text)
     assert result.compacting
+    assert "response_format" not in result.body
     assert result.body["messages"][-1] == {"role": "user", "content": "Summarise."}
     assert "tools" not in result.body
 

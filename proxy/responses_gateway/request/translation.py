@@ -229,6 +229,8 @@ class ReadRequest(msgspec.Struct, frozen=True, eq=False):
             fields = _tool_fields(request, catalog, _with_strings(choice, policy))
             body.update(_unforced(fields, self.report) if policy.raw_tools and fields else fields)
         body |= chat_parameters(request, policy, self.report, self.hosted.kinds)
+        if read.compacting:
+            body.pop("response_format", None)  # the form of an answer, in which a summary would lose what it is to keep
         if policy.special_tokens:
             body.update(skip_special_tokens=False, spaces_between_special_tokens=False)
         if policy.continues_last_message and read.messages[-1]["role"] == "assistant":
