@@ -141,6 +141,40 @@ class PostgresServer:
             connection.execute("CREATE SCHEMA public")
         return url
 
+    @contextmanager
+    def pooled(self, connections: int) -> Iterator[str]:
+        """Run pgbouncer in front of the server, with so many connections to it: each transaction may have another one. Yields
+        the URL of the database; skips the test if pgbouncer is not installed."""
+        program = shutil.which("pgbouncer")
+        if program is None:
+            pytest.skip("pgbouncer is not installed")
+        self.fresh_database()
+        lines = [
+            "[databases]",
+            f"postgres = host={self._folder} user={_USER}",
+            "[pgbouncer]",
+            f"unix_socket_dir = {self._folder}",
+            "listen_port = 6432",
+            "auth_type = any",
+            "pool_mode = transaction",
+            f"default_pool_size = {connections}",
+        ]
+        settings = self._folder / "pgbouncer.ini"
+        settings.write_text("\n".join(lines))
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        pooler = subprocess.Popen([program, str(settings)], user=self._user, cwd=self._folder, **quiet)
+        deadline = time.monotonic() + PATIENCE
+        try:
+            while not (self._folder / ".s.PGSQL.6432").exists():
+                assert pooler.poll() is None, "pgbouncer does not start"
+                assert time.monotonic() < deadline, "pgbouncer does not start"
+                time.sleep(0.01)
+            yield f"postgresql:///postgres?host={self._folder}&port=6432&user={_USER}"
+        finally:
+            pooler.kill()
+            pooler.wait()
+            (self._folder / ".s.PGSQL.6432").unlink(missing_ok=True)
+
     def _run(self, program: str, *words: str) -> None:
         command = [program, "-D", str(self._folder / "data"), *words]
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

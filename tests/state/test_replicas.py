@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from responses_gateway.simulator import COUNTERS, create_app, serving
 from tests.judges import judge_stream
 from tests.server.process.test_shutdown import program
 from tests.server.running_gateway import Served, ask, gateway, post, run, until
+from tests.state.database_servers import PostgresServer
 from tests.state.test_live_log import written
 
 ENDLESS = "scenario: long tokens: 5000 tps: 100"
@@ -26,13 +28,23 @@ async def start(served: Served, text: str) -> str:
     return str(answer.json["id"])
 
 
-def test_started_here_continued_followed_and_cancelled_there(postgres_url: str) -> None:
+@pytest.fixture(params=["direct", "pooled"])
+def each_url(request: pytest.FixtureRequest, postgres_server: PostgresServer) -> Iterator[str]:
+    """Provide an empty database, directly, and through a pooler whose connections change between transactions."""
+    if request.param == "direct":
+        yield postgres_server.fresh_database()
+    else:
+        with postgres_server.pooled(2) as url:
+            yield url
+
+
+def test_started_here_continued_followed_and_cancelled_there(each_url: str) -> None:
     async def test() -> None:
         backend = create_app()
         async with (
             serving(backend) as url,
-            gateway(url, store=postgres_url) as one,
-            gateway(url, store=postgres_url) as two,
+            gateway(url, store=each_url) as one,
+            gateway(url, store=each_url) as two,
         ):
             first = (await post(one)).final
             assert (await get(two, first["id"])).json == first

@@ -127,6 +127,8 @@ class Postgres:
         number: int | None = None
         try:
             with connection.transaction():
+                if connection.prepare_threshold is None:
+                    _limit_idleness(connection, "LOCAL")
                 if again:  # of a table that nobody else writes; this is before the transaction has seen anything
                     connection.execute("LOCK TABLE version IN EXCLUSIVE MODE")
                 result = work(sql)
@@ -153,14 +155,27 @@ class Postgres:
         if connection is None or connection.closed or connection.broken:
             if connection is not None:
                 self._all.discard(connection)
-            connection = psycopg.connect(autocommit=True, **self._target)
-            connection.execute(f"SET idle_in_transaction_session_timeout = {IDLE_TIMEOUT * 1000:.0f}")
+            connection = self._connect()
             self._of_thread.connection = connection
             self._all.add(connection)
         if time.monotonic() >= self._compare_at:
             self._ahead = _Transaction(connection).execute(_TIME).fetchone()[0] - time.monotonic()
             self._compare_at = time.monotonic() + _TIME_INTERVAL
         return connection
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        """Connect. Behind a pooler each transaction may be one of another session, which knows neither the settings nor the
+        prepared statements of the last one: so nothing is prepared there."""
+        connection = psycopg.connect(autocommit=True, **self._target)
+        if connection.execute("SELECT pg_backend_pid()").fetchone() == (connection.info.backend_pid,):
+            _limit_idleness(connection, "SESSION")
+        else:
+            connection.prepare_threshold = None
+        return connection
+
+
+def _limit_idleness(connection: psycopg.Connection[Any], scope: str) -> None:
+    connection.execute(f"SET {scope} idle_in_transaction_session_timeout = {IDLE_TIMEOUT * 1000:.0f}")
 
 
 def _parsed(url: str) -> dict[str, Any]:
