@@ -68,8 +68,7 @@ class Postgres:
         `StoreUnavailable` for an invalid URL."""
         self._target: dict[str, Any] = {**_TIMEOUTS, **_parsed(url)}
         self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="store")
-        self._of_thread = threading.local()
-        self._all: set[psycopg.Connection[Any]] = set()
+        self._connections: dict[int, psycopg.Connection[Any]] = {}  # by the threads
         self._ahead = 0.0  # the clock of the server, compared with the monotonic one here
         self._compare_at = 0.0  # when to look at it next, on the monotonic clock
 
@@ -78,7 +77,7 @@ class Postgres:
 
     async def close(self) -> None:
         await asyncio.to_thread(self._threads.shutdown)
-        for connection in self._all:
+        for connection in self._connections.values():
             connection.close()
 
     def now(self) -> float:
@@ -151,13 +150,11 @@ class Postgres:
         return bool(status == "committed")
 
     def _connection(self) -> psycopg.Connection[Any]:
-        connection: psycopg.Connection[Any] | None = getattr(self._of_thread, "connection", None)
-        if connection is None or connection.closed or connection.broken:
-            if connection is not None:
-                self._all.discard(connection)
+        thread = threading.get_ident()
+        connection = self._connections.get(thread)
+        if connection is None or connection.closed:
             connection = self._connect()
-            self._of_thread.connection = connection
-            self._all.add(connection)
+            self._connections[thread] = connection
         if time.monotonic() >= self._compare_at:
             self._ahead = _Transaction(connection).execute(_TIME).fetchone()[0] - time.monotonic()
             self._compare_at = time.monotonic() + _TIME_INTERVAL
