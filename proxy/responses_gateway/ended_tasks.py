@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+# Seconds between two looks at a condition.
+_INTERVAL = 0.02
 
 
 async def end_tasks(*tasks: asyncio.Future[Any] | None) -> None:
@@ -23,6 +26,15 @@ async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+async def becomes_true(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait for a condition that no event tells of, at most so many seconds. Return whether it holds."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(_INTERVAL)
+    return condition()
 
 
 async def all_results(tasks: list[asyncio.Task[_T]]) -> list[_T]:

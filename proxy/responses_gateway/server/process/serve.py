@@ -17,7 +17,7 @@ from aiohttp import web
 
 from responses_gateway.backend.pool_options import ALL, Share
 from responses_gateway.backend.tokenizer.conversion import TokenizerError
-from responses_gateway.ended_tasks import wait_at_most
+from responses_gateway.ended_tasks import becomes_true, wait_at_most
 from responses_gateway.parsers.vllm import VllmMissing
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.app import create_app, create_operations_app
@@ -62,8 +62,6 @@ _LAST_REQUESTS = 0.25
 # Seconds until the connections that a leaving process takes have been accepted, and, if it retires, are in its list: those with
 # TLS shake hands first.
 _LAST_ACCEPTED = 1.0
-# Seconds between two checks whether anything is left to do.
-_POLL_INTERVAL = 0.02
 # Errors of settings that can be checked only by using them.
 _WRONG_SETTINGS = (TokenizerError, VllmMissing, TracingMissing, SettingsError, ValueError)
 
@@ -245,7 +243,7 @@ class _Server:
         while self._sites:
             await self._sites.pop().stop()
         await wait_at_most(stop_signals.stop, _LAST_ACCEPTED)
-        await _until(
+        await becomes_true(
             lambda: stop_signals.stop.is_set() or not (self._connections or in_flight.activities),
             self._parts.settings.drain_timeout,
         )
@@ -265,11 +263,11 @@ class _Server:
         await self._stop_listening()
         stopped_at = asyncio.get_running_loop().time()
         # Who has just connected may not know of the end: a proxy in front would not send its request again.
-        await _until(lambda: not self._awaits_first_request, _LAST_REQUESTS)
+        await becomes_true(lambda: not self._awaits_first_request, _LAST_REQUESTS)
         await in_flight.drain(stop_signals.stop_now, self._parts.settings.drain_timeout)
         left = _LAST_REQUESTS - (asyncio.get_running_loop().time() - stopped_at)
         # Handshakes of TLS are in no list of connections.
-        await _until(lambda: self._tls is None and not self._connections, left)
+        await becomes_true(lambda: self._tls is None and not self._connections, left)
 
     async def _stop_listening(self) -> None:
         """Close the sockets once their queues are empty, since the kernel resets connections that wait there. With a queue of
@@ -279,7 +277,7 @@ class _Server:
             site._sock.listen(0)
             waiting.register(site._sock, select.POLLIN)
         await asyncio.sleep(_LAST_HANDSHAKES)
-        await _until(lambda: not waiting.poll(0), _LAST_ACCEPTED)
+        await becomes_true(lambda: not waiting.poll(0), _LAST_ACCEPTED)
         while self._sites:
             await self._sites.pop().stop()
 
@@ -301,13 +299,6 @@ def _use(parts: Parts, reloading: Reloading, settings: Settings) -> Reloaded:
     found = parts.pools.found()
     parts.pool.members.apply([*specs_of(result.settings), *found.specs], found.pools)
     return result
-
-
-async def _until(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait until the condition holds, at most `seconds`."""
-    until = asyncio.get_running_loop().time() + seconds
-    while not condition() and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110 (no event for ended connections)
-        await asyncio.sleep(_POLL_INTERVAL)
 
 
 def tune_collector() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from responses_gateway.ended_tasks import becomes_true
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.generation.preparation.kept_response import UnreadableResponse, read_journal, read_kept
 from responses_gateway.server.generation.responses import Creation, Responses
@@ -18,7 +19,6 @@ from responses_gateway.wire.requests import parse_request
 # Seconds to wait for what was started together with the gateway: a backend that can continue an answer, and what is to be
 # known of it; and for a log of running responses that cannot be reached.
 TIMEOUT = 60.0
-_POLL_INTERVAL = 0.1
 # Seconds until the store is tried again when it failed.
 RETRY = 0.5
 # Seconds for which calls are repeated before other streams get their turn.
@@ -53,8 +53,8 @@ async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, or
         raise CannotContinue("unreadable") from None
     if kept.beginning is None:
         raise CannotContinue("unreadable")
-    await _becomes_true(lambda: autoconfiguration.settled)
-    if not await _becomes_true(lambda: bool(responses.pool.partners(request.model, alone=True, begun=True).members)):
+    await becomes_true(lambda: autoconfiguration.settled, TIMEOUT)
+    if not await becomes_true(lambda: bool(responses.pool.partners(request.model, alone=True, begun=True).members), TIMEOUT):
         raise CannotContinue("no_backend")
     try:
         creation = responses.reopen(kept)
@@ -91,15 +91,3 @@ async def _repeated(creation: Creation, calls: Sequence[Call]) -> bytes:
     except Unplayable:
         raise CannotContinue("events_differ") from None
     return bytes(events)
-
-
-async def _becomes_true(condition: Callable[[], bool]) -> bool:
-    """Wait a while for a condition; tell whether it holds."""
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + TIMEOUT
-    while True:
-        if condition():
-            return True
-        if clock() >= deadline:
-            return False
-        await asyncio.sleep(_POLL_INTERVAL)
