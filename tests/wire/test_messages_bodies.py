@@ -81,7 +81,7 @@ def test_the_message_names_the_field_since_there_is_no_other_place_for_it() -> N
     assert error_of(ApiError(400, "'top_k' must be 1.", param="top_k"))[2] == "'top_k' must be 1."
 
 
-# The words of vLLM, older ones of vLLM, and those of SGLang, llama.cpp and OpenAI.
+# The words of vLLM, older ones of vLLM, and those of SGLang, llama.cpp, OpenAI, TGI and OpenRouter.
 @pytest.mark.parametrize(
     ("message", "told"),
     [
@@ -109,6 +109,25 @@ def test_the_message_names_the_field_since_there_is_no_other_place_for_it() -> N
             "This model's maximum context length is 100 tokens. However, your prompt contains at least 101 input tokens, which "
             "exceeds this limit even without any output tokens. (parameter=input_tokens, value=101)",
             "101 tokens > 100 maximum",
+        ),
+        (
+            "`inputs` tokens + `max_new_tokens` must be <= 8192. Given: 1200 `inputs` tokens and 8000 `max_new_tokens`",
+            "1200 + 8000 > 8192",
+        ),
+        (
+            "This endpoint's maximum context length is 8192 tokens. However, you requested about 9192 tokens (1000 of text "
+            "input, 192 of tool input, 8000 in the output). Please reduce the length of either one.",
+            "1192 + 8000 > 8192",
+        ),
+        (
+            "This endpoint's maximum context length is 8192 tokens. However, you requested about 10000 tokens (9000 of text "
+            "input, 1000 in the output).",
+            "9000 tokens > 8192 maximum",
+        ),
+        (
+            "This model's maximum context length is 8192 tokens. However, you requested 9192 tokens (1000 in the messages, "
+            "192 in the functions, and 8000 in the completion).",
+            "1192 + 8000 > 8192",
         ),
         ("The input (9000 tokens) is longer than the model's context length (8192 tokens).", "9000 tokens > 8192 maximum"),
         (

@@ -81,18 +81,13 @@ def _checked(fields: dict[str, Any], required: Collection[str]) -> MessagesReque
     if len(fields) > MAX_FIELDS:
         message = f"Too many parameters: at most {MAX_FIELDS} fields are accepted, but got {len(fields)}."
         raise invalid_request(message, code="object_above_max_properties")
+    missing = next((name for name in required if fields.get(name) is None), None)
+    if missing is not None:
+        raise invalid_request(f"{missing}: Field required", missing, "missing_required_parameter")
     try:
-        request = MessagesRequest.model_validate(fields)
+        return MessagesRequest.model_validate(fields)
     except ValidationError as error:
-        missing = next((name for name in required if fields.get(name) is None), None)
-        raise refusal(error) if missing is None else _missing(missing) from None
-    if request.max_tokens is None and "max_tokens" in required:
-        raise _missing("max_tokens")
-    return request
-
-
-def _missing(name: str) -> ApiError:
-    return invalid_request(f"{name}: Field required", name, "missing_required_parameter")
+        raise refusal(error) from None
 
 
 # ---- what a server wants back ------------------------------------------------------------------------------------------
@@ -155,9 +150,12 @@ _PROMPT = re.compile(
     re.IGNORECASE,
 )
 _ASKED = re.compile(
-    r"(\d+) (?:tokens )?(?:in|for) the completion|(\d+) (?:output|completion) tokens|too large: (\d+)|\bGiven: \d+ and (\d+)",
+    r"(\d+) (?:tokens )?(?:in|for) the (?:completion|output)|(\d+) (?:output|completion) tokens|too large: (\d+)"
+    r"|\bGiven: \d+ (?:\W?inputs?\W? tokens )?and (\d+)",
     re.IGNORECASE,
 )
+# The last two together, where the prompt is told in parts.
+_BOTH = re.compile(r"\brequested (?:about |a total of )?(\d+) tokens", re.IGNORECASE)
 
 
 def for_client(error: ApiError) -> ApiError:
@@ -205,11 +203,9 @@ def error_body(error: ApiError, request_id: str | None) -> dict[str, Any]:
 def full_context(message: str) -> str:
     """Return the message of a server about a full context in the words that clients of this protocol act on: at some Claude
     Code compacts the conversation, at others it asks for fewer tokens."""
-    window = number_in(_WINDOW, message)
-    prompt = number_in(_PROMPT, message)
+    window, prompt, asked = _numbers_in(message)
     if window is None or prompt is None:
         return f"prompt is too long: {message}"
-    asked = number_in(_ASKED, message)
     if prompt < window and asked is not None:
         sum_of_both = f"{prompt} + {asked} > {window}"
         advice = "decrease input length or `max_tokens` and try again"
@@ -220,7 +216,13 @@ def full_context(message: str) -> str:
 def _is_sum(message: str) -> bool:
     """Tell whether a server says that the prompt fits, but not together with the output that was asked for. Clients of this
     protocol ask for less then, also where that alone would fill the context."""
-    window = number_in(_WINDOW, message)
-    prompt = number_in(_PROMPT, message)
-    asked = number_in(_ASKED, message)
+    window, prompt, asked = _numbers_in(message)
     return window is not None and prompt is not None and asked is not None and prompt < window < prompt + asked
+
+
+def _numbers_in(message: str) -> tuple[int | None, int | None, int | None]:
+    """Return the tokens of the window, those of the prompt, and those that were asked for; None for what is not told."""
+    asked = number_in(_ASKED, message)
+    both = number_in(_BOTH, message)
+    rest = None if asked is None or both is None else both - asked
+    return number_in(_WINDOW, message), rest or number_in(_PROMPT, message), asked
