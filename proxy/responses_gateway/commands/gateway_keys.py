@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-from responses_gateway.commands.gateway_offer import Unusable, is_on_this_machine
+from responses_gateway.commands.gateway_offer import Unusable, ask, error_of
 from responses_gateway.settings import variable
 
 _ADMIN_KEY = variable("admin_key")
@@ -54,10 +54,8 @@ class GatewayKeys(NamedTuple):
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {self.admin_key}"}
-        uses_proxy = not is_on_this_machine(self.url)
         try:
-            url = self.url + path
-            answer = httpx.request(method, url, headers=headers, json=body, timeout=_TIMEOUT, trust_env=uses_proxy)
+            answer = ask(method, self.url + path, headers=headers, json=body, timeout=_TIMEOUT)
             found = answer.json()
         except httpx.HTTPError:
             raise Unusable(f"no gateway answers at {self.url}: is it running, and is --url right?") from None
@@ -65,8 +63,7 @@ class GatewayKeys(NamedTuple):
             found = None
         if isinstance(found, dict) and answer.is_success:
             return found
-        error = found.get("error") if isinstance(found, dict) else None
-        message = error.get("message") if isinstance(error, dict) else "is this the URL of a gateway?"
+        message = error_of(answer).get("message", "is this the URL of a gateway?")
         raise Unusable(f"{self.url} answered HTTP {answer.status_code}: {message}")
 
 

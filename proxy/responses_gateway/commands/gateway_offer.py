@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ _SMALLEST_WINDOW = 32_768
 _MESSAGE_LIMIT = 300
 # What an error says to those who have not named a model.
 _OR_NAMED = ", or give --model"
+# Codes of a gateway's errors that are about its URL.
+_ABOUT_URL = {"host_not_allowed", "https_required"}
 
 
 class Unusable(Exception):
@@ -101,7 +104,7 @@ def _listed(url: str, env_key: str | None, environ: Mapping[str, str]) -> dict[s
     key = key_in(env_key, environ)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        answer = httpx.get(f"{url}/models", headers=headers, timeout=_LISTING_TIMEOUT, trust_env=not is_on_this_machine(url))
+        answer = ask("GET", f"{url}/models", headers=headers, timeout=_LISTING_TIMEOUT)
     except httpx.HTTPError:
         raise Unusable(f"no gateway answers at {url}: start one (responses-gateway serve --backend URL){_OR_NAMED}") from None
     if answer.status_code in (401, 403):
@@ -144,12 +147,34 @@ def _windows(listed: Mapping[str, Any]) -> dict[str, int]:
     return {name: size for name, size in entries if isinstance(name, str) and type(size) is int and size > 0}
 
 
+def ask(method: str, url: str, **more: Any) -> httpx.Response:
+    """Return a gateway's answer. Its certificate is verified as that of a backend is. Raises `httpx.HTTPError`, and `Unusable`
+    where another URL or certificate is needed."""
+    try:
+        answer = httpx.request(method, url, trust_env=not is_on_this_machine(url), verify=ssl.create_default_context(), **more)
+    except httpx.ConnectError as error:
+        _, untrusted, reason = str(error).partition("certificate verify failed: ")
+        if not untrusted:
+            raise
+        reason = reason.partition(" (_ssl")[0].rstrip(".")
+        raise Unusable(f"no trusted connection to {url}: {reason}; SSL_CERT_FILE names a file of your own authority") from None
+    if answer.is_client_error and error_of(answer).get("code") in _ABOUT_URL:
+        raise Unusable(f"{url}: {_message_of(answer)}")
+    return answer
+
+
 def _message_of(answer: httpx.Response) -> str:
     """Return what the gateway says of the failure, else the status."""
+    return str(error_of(answer).get("message", f"status {answer.status_code}"))[:_MESSAGE_LIMIT]
+
+
+def error_of(answer: httpx.Response) -> Mapping[str, Any]:
+    """Return the error in an answer; empty if there is none."""
     try:
-        return str(answer.json()["error"]["message"])[:_MESSAGE_LIMIT]
+        error = answer.json()["error"]
     except (ValueError, LookupError, TypeError):
-        return f"status {answer.status_code}"
+        return {}
+    return error if isinstance(error, dict) else {}
 
 
 def is_on_this_machine(url: str) -> bool:

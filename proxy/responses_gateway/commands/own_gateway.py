@@ -22,6 +22,7 @@ from responses_gateway.commands.gateway_offer import (
     BackendDown,
     Offer,
     Unusable,
+    ask,
     is_on_this_machine,
     offer_of,
     read_url,
@@ -177,7 +178,7 @@ def _answers(url: str) -> bool:
 
 
 def _health(url: str) -> httpx.Response:
-    return httpx.get(f"{url.removesuffix('/v1')}/health", timeout=_REQUEST_TIMEOUT, trust_env=not is_on_this_machine(url))
+    return ask("GET", f"{url.removesuffix('/v1')}/health", timeout=_REQUEST_TIMEOUT)
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -1,0 +1,75 @@
+"""How the commands that use a gateway ask it, and what they say of a URL or a certificate that does not do."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from responses_gateway.cli import main
+from responses_gateway.simulator import create_app, serving
+from tests.server.gateway_process import program
+from tests.server.process.test_sockets import certificate
+from tests.server.running_gateway import run, simulated
+
+COMMANDS = [["codex-config"], ["claude-config"], ["codex", "exec", "hi"], ["key", "list"]]
+
+
+async def said(capsys: pytest.CaptureFixture[str], command: list[str], url: str) -> str:
+    """Return what a command prints that uses the gateway at this URL."""
+    await asyncio.to_thread(main, [command[0], "--url", url, *command[1:]])
+    printed = capsys.readouterr()
+    return printed.err + printed.out
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_certificate_of_a_gateway_is_said_to_be_untrusted(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RESPONSES_GATEWAY_ADMIN_KEY", "an-administrators-key")
+    cert, key = certificate(tmp_path)
+
+    async def test() -> None:
+        async with program("--backend", "http://127.0.0.1:9", "--tls-cert", str(cert), "--tls-key", str(key)) as running:
+            untrusted = await said(capsys, command, running.url)
+            assert f"no trusted connection to {running.url}/" in untrusted
+            assert "self-signed certificate; SSL_CERT_FILE names" in untrusted
+            plain = running.url.replace("https", "http")
+            assert "This port speaks HTTPS: the URL has to begin with https://." in await said(capsys, command, plain)
+
+    run(test())
+
+
+def test_an_authority_of_ones_own_is_trusted_on_this_machine_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cert, key = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+
+    async def test() -> None:
+        async with (
+            serving(create_app()) as backend,
+            program("--backend", backend, "--tls-cert", str(cert), "--tls-key", str(key)) as running,
+        ):
+            url = f"https://localhost:{running.port}"
+            assert f'base_url = "{url}/v1"' in await said(capsys, ["codex-config"], url)
+
+    run(test())
+
+
+def test_a_name_that_a_gateway_does_not_go_by_is_not_taken_for_a_missing_key(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resolve = socket.getaddrinfo
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _host, *more, **named: resolve("127.0.0.1", *more, **named))
+
+    async def test() -> None:
+        async with simulated() as served:
+            refused = await said(capsys, ["codex-config"], f"http://gateway.example.com:{served.port}")
+            assert "This gateway is not known under" in refused
+            assert "needs a key" not in refused
+
+    run(test())
