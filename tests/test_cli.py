@@ -214,6 +214,17 @@ def test_a_chain_of_gateways_on_one_machine_is_no_circle(server: Server) -> None
     assert main(["serve", "--backend", "http://other:9000"]) == 7
 
 
+@pytest.mark.parametrize("argv", [["docs"], ["docs", "backends"]], ids=" ".join)
+def test_a_page_that_nobody_reads_to_its_end_is_no_traceback(argv: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as pipe:
+        ended = subprocess.run(
+            [sys.executable, "-m", "responses_gateway", *argv], cwd=ROOT, stdout=pipe, stderr=subprocess.PIPE, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 def test_ctrl_c_while_a_command_starts_is_no_traceback() -> None:
     code = "import builtins, responses_gateway.cli\n"
     code += "def interrupted(name): raise KeyboardInterrupt\n"

@@ -5,6 +5,7 @@ A wheel has a copy of `docs/` beside its modules (`hatch_build.py`); a checkout 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
@@ -28,9 +29,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the page. Returns 2 if there is none."""
     pages = _pages()
     if args.topic is None:
-        for name, page in pages.items():
-            title = _TITLE.search(_text(page))
-            print(f"{name:20} {title[1] if title else ''}")
+        titles = {name: _TITLE.search(_text(page)) for name, page in pages.items()}
+        _print("\n".join(f"{name:20} {title[1] if title else ''}" for name, title in titles.items()))
         return 0
     topic = args.topic.partition("#")[0].removeprefix("docs/").removesuffix(".md")
     shown = _shown(topic, pages)
@@ -41,8 +41,16 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 2
-    print(_MARKS.sub("", shown).strip())
+    _print(_MARKS.sub("", shown).strip())
     return 0
+
+
+def _print(text: str) -> None:
+    """Print a text, which `| head` does not read to its end."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # because Python writes the rest when it ends
 
 
 def _shown(topic: str, pages: dict[str, Path]) -> str | None:
