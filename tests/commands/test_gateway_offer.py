@@ -73,3 +73,17 @@ def test_a_name_that_a_gateway_does_not_go_by_is_not_taken_for_a_missing_key(
             assert "needs a key" not in refused
 
     run(test())
+
+
+@pytest.mark.parametrize("command", [["check"], ["doctor", "--gateway"], ["codex-config", "--url"]], ids=" ".join)
+def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+
+    async def test() -> None:
+        async with simulated() as served:
+            assert await asyncio.to_thread(main, [*command, served.url]) == 0
+
+    run(test())

@@ -165,6 +165,9 @@ def _read(target: str) -> bytes:
 
 
 def _fetch(args: argparse.Namespace, protocol: CheckedProtocol) -> bytes:
+    # Not at the top, because a saved stream needs no settings.
+    from responses_gateway.commands.gateway_offer import way_to
+
     base = _base_url(args.target, protocol.path)
     headers = {"accept": "text/event-stream", **protocol.headers}
     api_key = args.api_key or os.environ.get(protocol.key)
@@ -175,7 +178,7 @@ def _fetch(args: argparse.Namespace, protocol: CheckedProtocol) -> bytes:
     if not all(value.isascii() for value in headers.values()):
         raise UnusableStream("the API key contains characters that a header may not have")
     try:
-        with httpx.Client(headers=headers, timeout=args.timeout) as client:
+        with httpx.Client(headers=headers, timeout=args.timeout, **way_to(base)) as client:
             model = args.model or _first_model(client, base)
             question = args.input or (
                 "What is the weather in Paris? Use the tool." if args.tools else "Say hello in five words."

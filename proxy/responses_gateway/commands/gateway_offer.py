@@ -148,10 +148,9 @@ def _windows(listed: Mapping[str, Any]) -> dict[str, int]:
 
 
 def ask(method: str, url: str, **more: Any) -> httpx.Response:
-    """Return a gateway's answer. Its certificate is verified as that of a backend is. Raises `httpx.HTTPError`, and `Unusable`
-    where another URL or certificate is needed."""
+    """Return a gateway's answer. Raises `httpx.HTTPError`, and `Unusable` where another URL or certificate is needed."""
     try:
-        answer = httpx.request(method, url, trust_env=not is_on_this_machine(url), verify=ssl.create_default_context(), **more)
+        answer = httpx.request(method, url, **way_to(url), **more)
     except httpx.ConnectError as error:
         _, untrusted, reason = str(error).partition("certificate verify failed: ")
         if not untrusted:
@@ -175,6 +174,11 @@ def error_of(answer: httpx.Response) -> Mapping[str, Any]:
     except (ValueError, LookupError, TypeError):
         return {}
     return error if isinstance(error, dict) else {}
+
+
+def way_to(url: str) -> dict[str, Any]:
+    """Return how `httpx` reaches a server: on this machine without a proxy; it verifies certificates as those of backends."""
+    return {"trust_env": not is_on_this_machine(url), "verify": ssl.create_default_context()}
 
 
 def is_on_this_machine(url: str) -> bool:
