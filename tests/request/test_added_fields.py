@@ -66,6 +66,7 @@ def test_an_effort_that_stands_for_something_else_is_the_gateways(fields: bytes,
     reading = read_messages(parse_messages(body), "m", Policy())
     added = translate(reading.request, reading.policy).added
     assert ("reasoning_effort" in added) is own
+    assert ("reasoning_effort=high" in added) is not own, "a hint, of which each value is a matter of its own"
     assert "response_format.json_schema.strict" in added
 
 

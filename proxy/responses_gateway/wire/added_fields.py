@@ -1,6 +1,6 @@
 """The fields of a chat request that the gateway adds on its own, as data: what becomes of each where a server refuses it.
 
-A path names a field: `stream_options`, `messages[].reasoning` (of any message), `chat_template_kwargs.enable_thinking`."""
+A path names a field: `stream_options`, `messages[].reasoning` (of any message), `a.b` (in an object), `a=b` (for one value)."""
 
 from __future__ import annotations
 

@@ -231,9 +231,31 @@ def test_what_the_client_asked_for_is_refused_to_the_client(field: str, request_
     run(test())
 
 
+@pytest.mark.parametrize("message", ['"qwen2.5-coder" does not support thinking', "reasoning_effort: 'high' is not one of low"])
+def test_an_effort_in_a_message_is_a_hint(message: str) -> None:
+    """Claude Code sends one with each request, whatever the model can do. What is refused of one says nothing of another."""
+    claude = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}
+    refusal = {"status": 400, "json": {"error": {"message": message}}}
+
+    async def test() -> None:
+        rule = {"if": {"value": {"reasoning_effort": "high"}}, "answer": refusal}
+        async with served_by([rule]) as (served, (server,)):
+            for _ in range(2):
+                outcome = await say(served, "messages", **claude)
+                assert outcome.known["status"] == "completed"
+                assert "parameter:thinking" in outcome.known["losses"]
+            claude["output_config"] = {"effort": "low"}
+            for request in (claude, {}):
+                assert (await say(served, "messages", **request)).known["status"] == "completed"
+            efforts = [request.get("reasoning_effort") for request in server.requests]
+            assert efforts == ["high", None, None, "low", "none"]
+
+    run(test())
+
+
 def test_an_effort_of_the_client_is_refused_though_the_gateways_own_was_given_up() -> None:
     async def test() -> None:
-        async with served_by([refusing("reasoning_effort", unknown("reasoning_effort"))]) as (served, _):
+        async with served_by([refusing("reasoning_effort", unknown("reasoning_effort"))], strict=True) as (served, _):
             assert (await say(served, "messages")).known["status"] == "completed"
             thinking = {"type": "enabled", "budget_tokens": 1024}
             asked = await say(served, "messages", thinking=thinking, max_tokens=4000)

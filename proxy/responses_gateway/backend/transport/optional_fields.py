@@ -68,7 +68,7 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
         former = changes.get(path)
         if former == "" or not _holds(fields, path, field.value):
             continue
-        above, dot, leaf = path.rpartition(".")
+        above, dot, leaf = path.partition("=")[0].rpartition(".")
         reasons = {read.refuses(path, name) for name in (former or leaf, *_members(fields, path))}
         if field.word:
             reasons.add(read.mentions(leaf))
@@ -92,7 +92,7 @@ def _members(fields: _Fields, path: str) -> list[str]:
 
 def _holds(fields: _Fields, path: str, value: Any = msgspec.UNSET) -> bool:
     """Tell whether there is a field at a path, with this value if one is given."""
-    step, _, rest = path.partition(".")
+    step, _, rest = path.partition("=")[0].partition(".")
     raw = fields.get(step.removesuffix("[]"))
     if raw is None:
         return False
@@ -103,7 +103,7 @@ def _holds(fields: _Fields, path: str, value: Any = msgspec.UNSET) -> bool:
 
 def _change(fields: _Fields, path: str, name: str, value: Any) -> bool:
     """Rename the field at a path, or leave it out; tell whether there was one with this value."""
-    step, _, rest = path.partition(".")
+    step, _, rest = path.partition("=")[0].partition(".")
     key = step.removesuffix("[]")
     if not _holds(fields, path, value):
         return False

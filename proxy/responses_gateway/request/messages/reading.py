@@ -104,7 +104,7 @@ _ALWAYS_THINKS = re.compile("gpt[-_]oss", re.IGNORECASE)
 # Budgets of thinking in tokens, below which an effort is enough.
 _BUDGETS = ((4096, "low"), (16384, "medium"))
 # Fields of the chat request that no client of this API asks for: a format is strict here, and an effort stands for a budget, or
-# for no thinking at all.
+# for no thinking at all. One that is named is a hint: Claude Code sends it with each request, whatever the model can do.
 _STRICT = "response_format.json_schema.strict"
 _EFFORT = "reasoning_effort"
 # So many messages are always read anew: a question, and the model's answer to it.
@@ -205,6 +205,7 @@ class _BodyReader:
             turns = msgspec.structs.replace(turns, tools=tools)
         wanted = optional_text(body.output_config, "effort", "output_config") if body.output_config else None
         thinking, effort = _effort(body, wanted, served_as or model, self._policy, report)
+        own_effort = _EFFORT if effort is None or effort != wanted else f"{_EFFORT}={effort}"
         request = self._request(model, effort, tools)
         user = optional_text(body.metadata, "user_id", "metadata") or "" if body.metadata else ""
         if user or body.context_management or body.output_config:
@@ -218,7 +219,7 @@ class _BodyReader:
             self._policy,
             continues_last_message=conversation.prefilled,
             separate_web_tools=True,
-            own_fields=(_STRICT,) if effort is not None and effort == wanted else (_STRICT, _EFFORT),
+            own_fields=(_STRICT,) if own_effort != _EFFORT and self._policy.strict else (_STRICT, own_effort),
         )
         says_effort = body.thinking is not None or wanted is not None
         safeguards = read_safeguards(extra["safeguards"]) if extra and "safeguards" in extra else None

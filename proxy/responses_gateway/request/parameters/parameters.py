@@ -277,7 +277,7 @@ def added_fields(body: Object, request: ResponsesRequest, policy: Policy) -> Add
     """Return the fields of the chat request for a request that are the gateway's own."""
     more = {}
     for path in policy.own_fields:
-        more[path] = _OWN_EFFORT if path == "reasoning_effort" else _OWN
+        more[path] = _OWN_EFFORT if path.startswith("reasoning_effort") else _OWN
     if request.max_output_tokens is None and policy.default_max_output_tokens is not None:
         more.update(_OWN_LIMITS)
     if _VARIABLES in body:

@@ -135,7 +135,7 @@ def _key_of(model: str, tools: Sequence[Any] | None) -> tuple[str, bytes] | None
 
 def report_changes(log: RequestLog, call: ChatCall, sent: ChatCall, chat: ChatStream) -> None:
     """Report what of a request was changed on its way to the backend; once, though a response may have several turns."""
-    losses = [_LOSSES[path] for path in chat.left_out if path in _LOSSES and path in call.added]
+    losses = [_LOSSES[name] for path in chat.left_out if path in call.added and (name := path.partition("=")[0]) in _LOSSES]
     if sent is not call:
         told = losses_of_format(call.body, sent.body)
         losses += told or losses_of(call.body["messages"], sent.body["messages"])
