@@ -209,6 +209,12 @@ def test_an_unknown_variable_is_an_error_with_the_closest_name() -> None:
     assert said == "unknown environment variable RESPONSES_GATEWAY_BACKEND_URL (did you mean RESPONSES_GATEWAY_BACKEND?)"
 
 
+@pytest.mark.parametrize("name", ["responses_gateway_config", "RESPONSES_GATEWAY_CONFG"])
+def test_a_file_is_not_ignored_because_its_variable_is_written_in_another_way(name: str) -> None:
+    said = complaint(environ={name: "gateway.yaml"})
+    assert said == f"unknown environment variable {name} (did you mean RESPONSES_GATEWAY_CONFIG?)"
+
+
 def test_a_variable_that_is_no_mapping_is_named() -> None:
     said = complaint(environ={"RESPONSES_GATEWAY_BACKENDS": "http://a"})
     assert said == "RESPONSES_GATEWAY_BACKENDS: expected a mapping in JSON"

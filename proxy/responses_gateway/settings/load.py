@@ -89,7 +89,7 @@ def _from_environment(environ: Mapping[str, str], complaints: list[str]) -> dict
         if not _is_ours(name, text):
             continue
         if field is None:
-            complaints.append(f"unknown environment variable {name}{suggestion(name.upper(), fields)}")
+            complaints.append(f"unknown environment variable {name}{suggestion(name.upper(), [*fields, CONFIG_VARIABLE])}")
         elif text:
             values[field] = text
     for field in [name for name in values if _is_json(name)]:
@@ -120,7 +120,7 @@ def _from_opentelemetry(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _is_ours(name: str, value: str) -> bool:
-    if not name.upper().startswith(ENV_PREFIX) or name.upper() in (CONFIG_VARIABLE, CLIENT_KEY_VARIABLE):
+    if not name.upper().startswith(ENV_PREFIX) or name in (CONFIG_VARIABLE, CLIENT_KEY_VARIABLE):
         return False
     if name.upper() == variable("port") and _SERVICE_LINK_ADDRESS.match(value):
         return False
