@@ -81,7 +81,7 @@ def test_the_message_names_the_field_since_there_is_no_other_place_for_it() -> N
     assert error_of(ApiError(400, "'top_k' must be 1.", param="top_k"))[2] == "'top_k' must be 1."
 
 
-# The words of vLLM, older ones of vLLM, and those of SGLang, llama.cpp, OpenAI, TGI and OpenRouter.
+# The words of vLLM, older ones of vLLM, and those of SGLang, llama.cpp, OpenAI, TGI, OpenRouter and Anthropic.
 @pytest.mark.parametrize(
     ("message", "told"),
     [
@@ -128,6 +128,13 @@ def test_the_message_names_the_field_since_there_is_no_other_place_for_it() -> N
             "This model's maximum context length is 8192 tokens. However, you requested 9192 tokens (1000 in the messages, "
             "192 in the functions, and 8000 in the completion).",
             "1192 + 8000 > 8192",
+        ),
+        ("prompt is too long: 9000 tokens > 8192 maximum", "9000 tokens > 8192 maximum"),
+        ("The prompt is too long: 9000, model maximum context length: 8191", "9000 tokens > 8191 maximum"),
+        (
+            "input length and `max_tokens` exceed context limit: 1200 + 8000 > 8192, decrease input length or `max_tokens` and "
+            "try again",
+            "1200 + 8000 > 8192",
         ),
         ("The input (9000 tokens) is longer than the model's context length (8192 tokens).", "9000 tokens > 8192 maximum"),
         (

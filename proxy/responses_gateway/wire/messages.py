@@ -141,17 +141,17 @@ _NAMED = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in FIELDS))
 # Numbers in the words of servers about a full context: the window, the prompt, and the tokens that were asked for.
 _WINDOW = re.compile(
     r"(?:context|model) (?:length|size|window)\D{0,20}?(\d+)|maximum (?:allowed length|input length|number of tokens allowed)"
-    r"\D{0,10}?(\d+)|\bmust be <= (\d+)|less than (\d+) tokens",
+    r"\D{0,10}?(\d+)|\bmust be <= (\d+)|less than (\d+) tokens|(?:\d|tokens) > (\d+)(?: max|,)",
     re.IGNORECASE,
 )
 _PROMPT = re.compile(
-    r"(\d+) (?:input|prompt) tokens|(\d+) (?:tokens )?(?:in|from) the (?:input )?(?:messages|prompt)"
-    r"|messages resulted in (\d+)|(?:request|input|input length|prompt) \((?:length )?(\d+)|\bGiven: (\d+)|You sent (\d+)",
+    r"(\d+) (?:input|prompt) tokens|(\d+) (?:tokens )?(?:in|from) the (?:input )?(?:messages|prompt)|too long: (\d+)"
+    r"|messages resulted in (\d+)|(?:request|input|length|prompt) \((?:length )?(\d+)|(?:\bGiven:|You sent) (\d+)|: (\d+) \+",
     re.IGNORECASE,
 )
 _ASKED = re.compile(
     r"(\d+) (?:tokens )?(?:in|for) the (?:completion|output)|(\d+) (?:output|completion) tokens|too large: (\d+)"
-    r"|\bGiven: \d+ (?:\W?inputs?\W? tokens )?and (\d+)",
+    r"|\bGiven: \d+ (?:\W?inputs?\W? tokens )?and (\d+)|\d \+ (\d+) >",
     re.IGNORECASE,
 )
 # The last two together, where the prompt is told in parts.
