@@ -226,7 +226,7 @@ class Answer:
         self._markup = markup
         self._fast_path.markup = markup
         self._stages = self._chosen_stages()
-        if self._plain and markup is None:
+        if self._plain and type(markup) is not Markup:
             # A function of the lifecycle, because a reader that refers to its answer is not freed with it at once.
             self._reader.said = partial(_said, self._lifecycle)
 

@@ -34,6 +34,9 @@ FINISH_REASONS: dict[str, FinishReason] = {
 
 _LEAST_REPEATED = 16  # characters
 _FIELDS: tuple[tuple[TextKind, tuple[str, ...]], ...] = (("reasoning", chat.REASONING), ("output_text", ("content",)))
+_OPENING = "<think>"
+_CLOSING = "</think>"
+_LONGEST_ECHO = 2**18  # characters: it is compared again with each chunk
 _SURROGATE = "\ufffd"  # what stands for half a surrogate pair
 _Piece: TypeAlias = Reasoning | Text | Refusal | ToolArguments
 
@@ -68,6 +71,7 @@ class Reader:
         self._usage: Usage | None = None
         self._usage_came = False
         self._details_alone = True  # no reasoning came but in `reasoning_details`
+        self._echo = ""  # the beginning of the text, as far as it may be the thought again
         self._half: _Piece | None = None  # ends in a high surrogate, whose text may continue
         self._early_logprobs: list[TokenLogprob] = []  # of tokens that are not yet a whole character
         self.waiting = False  # a part of earlier chunks waits for its rest: the next chunk has to be read with it
@@ -99,6 +103,7 @@ class Reader:
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
                 self._read_delta(delta, logprobs and self._spelled(logprobs), out)
                 if delta.tool_calls or delta.function_call is not None:
+                    self._end_echo(out)
                     if self._calls is None:
                         self._calls = CallReader(self._tools, self.repairs, self._requires, generated=self._generated)
                     self._calls.read(delta, out, last=self.finished)
@@ -112,7 +117,8 @@ class Reader:
         if chunk.usage is not None:
             self._read_usage(chunk.usage, out)
         calls = self._calls
-        self.waiting = self._half is not None or self._early_logprobs != [] or (calls is not None and calls.waiting)
+        held = self._half is not None or self._echo != "" or self._early_logprobs != []
+        self.waiting = held or (calls is not None and calls.waiting)
         return out
 
     def _read_usage(self, reported: chat.ChatUsage, out: list[Delta]) -> None:
@@ -132,7 +138,8 @@ class Reader:
         return self._release([])
 
     def _release(self, out: list[Delta]) -> list[Delta]:
-        """End what waits for its rest: half a surrogate pair, and the calls."""
+        """End what waits for its rest: the beginning of a text, half a surrogate pair, and the calls."""
+        self._end_echo(out)
         if self._half is not None:
             self._replace_half(self._half, out)
         if self._calls is not None:
@@ -213,6 +220,8 @@ class Reader:
             self._reasoning_came = True
             self._thought_again = self._text_came
             out.append(Reasoning(reasoning))
+        if self._reasoning_came and not self._text_came and content and isinstance(content, str):
+            content = self._beyond_echo(content, reasoning or "")
         if content:
             self._text_came = True
             if isinstance(content, str):
@@ -229,6 +238,31 @@ class Reader:
         if refusal:
             self._text_came = True
             out.append(Text(refusal) if self._refusal_as_text else Refusal(refusal))
+
+    def _beyond_echo(self, content: str, reasoning: str) -> str | None:
+        """Keep back a text that begins with the thought, in marks, because some servers send it in both places (MiniMax-M3, in
+        the same chunks). Return what follows it, None for nothing, or all of a text that begins otherwise."""
+        said = self.said and self.said("reasoning")
+        held = self._echo + content
+        rest = held if said is None else _behind_thought(held, said + reasoning)
+        self._echo = held if rest is None else ""
+        if rest is None:
+            return ""
+        if rest != held:
+            self._early_logprobs = []
+            self._repair("message_repeated")
+        return rest or None
+
+    def _end_echo(self, out: list[Delta]) -> None:
+        """Give out a text that was kept back, unless it is the thought so far."""
+        if self._echo:
+            said = self.said and self.said("reasoning")
+            if said and _behind_thought(f"{self._echo}{_CLOSING}", said) == "":
+                self._repair("message_repeated")
+            else:
+                out.append(Text(self._echo, self._early_logprobs or None))
+            self._echo = ""
+            self._early_logprobs = []
 
     def _spelled(self, logprobs: list[TokenLogprob]) -> list[TokenLogprob]:
         tokens, dropped = spelled(logprobs)
@@ -286,6 +320,21 @@ def _end_of(whole: str | None, said: str | None) -> str:
     beginning = said.lstrip()
     end = whole[begin + len(beginning) :] if whole.startswith(beginning, begin) else ""
     return end if end.strip() else ""
+
+
+def _behind_thought(text: str, thought: str) -> str | None:
+    """Return what follows the thought with which a text begins, in marks; None while that is open; all of any other text."""
+    visible = text.lstrip()
+    inside = visible.removeprefix(_OPENING)
+    if not visible or len(text) > _LONGEST_ECHO:
+        return text
+    if inside == visible:
+        return None if _OPENING.startswith(visible) else text
+    repeated, closing, rest = inside.partition(_CLOSING)
+    if closing:
+        return rest.lstrip("\n") if repeated.strip() == thought.strip() else text
+    # The marker that closes it may have begun.
+    return None if thought.lstrip().startswith(repeated[: -len(_CLOSING)].lstrip()) else text
 
 
 def _thought_of(delta: chat.Delta) -> str | None:
