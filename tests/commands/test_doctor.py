@@ -244,6 +244,15 @@ def test_the_settings_may_be_written_to_a_file(tmp_path: Path, capsys: pytest.Ca
     assert "cannot write" in capsys.readouterr().err
 
 
+def test_the_file_that_was_there_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text("api_keys: {alice: sha256:0b14}\n", encoding="utf-8")
+    assert examine("--write", str(path), dialect="llamacpp") == 0
+    assert f"The previous file is {path}.bak.\n" in capsys.readouterr().err
+    assert Path(f"{path}.bak").read_text(encoding="utf-8") == "api_keys: {alice: sha256:0b14}\n"
+    assert load({}, path, {}).reasoning_field == "reasoning_content"
+
+
 def test_the_gateway_works_with_the_recommended_settings(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
 

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser, profile: str, for_all: str) -
 def change(path: Path, changed: Callable[[str], tuple[str, str]]) -> str:
     """Change a file, which may be missing, and keep a backup beside it. `changed` returns its new text, given the one that it
     has, and a note for the user. Returns what was done, as text. Raises `Unusable`."""
-    return _apply(path, changed, _back_up)
+    return _apply(path, changed, back_up)
 
 
 def renew(path: Path, changed: Callable[[str], tuple[str, str]]) -> None:
@@ -75,7 +75,7 @@ def restore_own(path: Path) -> str:
     return f"Removed {path}, which did not exist before --write."
 
 
-def _back_up(path: Path) -> Path:
+def back_up(path: Path) -> Path:
     """Copy the file to the first name that is free, so that no backup overwrites another."""
     backup = _backup(path, _free_backup(path))
     shutil.copy2(path, backup)

@@ -21,6 +21,7 @@ from rich.text import Text
 from responses_gateway.backend.discovery.interface import Target
 from responses_gateway.commands.argument_types import positive
 from responses_gateway.commands.check import printable
+from responses_gateway.commands.client_files import back_up
 from responses_gateway.commands.smoke_test import Step, run_smoke_test
 from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.extras import how_to_install
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model to use (default: the first that the server lists)")
     parser.add_argument("--api-key", metavar="KEY", help="key of the server (default: the variable OPENAI_API_KEY)")
     parser.add_argument("--timeout", type=positive, default=120, metavar="SECONDS", help="longest silence (default: 120)")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the recommended settings to this file")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the settings that fit to this file; a backup is kept")
     parser.add_argument("--json", action="store_true", help="report as JSON")
     parser.add_argument("--agent", action="store_true", help="also play twenty agent tasks, and report how the model behaves")
 
@@ -130,6 +131,8 @@ def _examine_backend(args: argparse.Namespace, api_key: str | None) -> int:
     else:
         _print(profile, found, settings, behaviour, Console(highlight=False))
     if args.write is not None and profile.refusal is None:
+        if args.write.is_file():  # it may have keys of clients
+            print(f"The previous file is {back_up(args.write)}.", file=sys.stderr)
         args.write.write_text(_as_yaml(profile, settings), encoding="utf-8")
     return BROKEN if any(finding.level == "error" for finding in found) else WORKS
 
