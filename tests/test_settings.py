@@ -142,6 +142,10 @@ def test_a_bare_off_in_yaml_is_the_word_off(tmp_path: Path) -> None:
     assert load({}, write(tmp_path, "token_ids: on\n"), {}).token_ids == "on"
 
 
+def test_a_bare_version_in_yaml_is_no_number(tmp_path: Path) -> None:
+    assert load({}, write(tmp_path, "gen_ai_metrics: 1.44\n"), {}).gen_ai_metrics == "1.44"
+
+
 @pytest.mark.parametrize(
     ("given", "normal"),
     [

@@ -17,13 +17,13 @@ _VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
 _PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*@")
 
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
-# YAML 1.1 reads an unquoted `yes`, `no`, `on` or `off` as true or false.
+# YAML 1.1 reads an unquoted `yes`, `no`, `on` or `off` as true or false, and `1.44` as a number.
 _FROM_YAML = BeforeValidator(
     lambda value: ("no", "yes")[value] if isinstance(value, bool) else value,
     json_schema_input_type=bool | Literal["auto", "yes", "no"],
 )
 ON = BeforeValidator(lambda value: "on" if value is True else value)
-OFF = BeforeValidator(lambda value: "off" if value is False else value)
+OFF = BeforeValidator(lambda value: "off" if value is False else str(value) if isinstance(value, float) else value)
 YesNo = Annotated[Literal["auto", "yes", "no"], _FROM_YAML]
 
 
