@@ -58,6 +58,8 @@ def test_a_normal_stop(reason: str) -> None:
         ("model_context_window_exceeded", "max_output_tokens"),
         ("content_filter", "content_filter"),
         ("content_filter: SAFETY", "content_filter"),
+        ("BLOCKLIST", "content_filter"),
+        ("SPII", "content_filter"),
         ("sensitive", "content_filter"),
     ],
 )
@@ -68,7 +70,20 @@ def test_an_answer_that_was_stopped(reason: str, said: str) -> None:
     assert played.response["completed_at"] is None
 
 
-@pytest.mark.parametrize("reason", ["abort", "error", "ERROR", "insufficient_system_resource", "network_error", "time_limit"])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "abort",
+        "error",
+        "ERROR",
+        "insufficient_system_resource",
+        "network_error",
+        "time_limit",
+        "function_call_filter: MALFORMED_FUNCTION_CALL",  # Google has kept back a call
+        "UNEXPECTED_TOOL_CALL",
+        "MALFORMED_RESPONSE",
+    ],
+)
 def test_a_generation_that_the_backend_gave_up(reason: str) -> None:
     played = play(text("Hi"), finish(reason))
     assert played.error == ("server_error", "The backend aborted the generation.")

@@ -20,10 +20,10 @@ from responses_gateway.wire.usage import counts_of, merged
 
 # What servers call the ways to stop, in small letters; anything else is taken as a normal stop. At a `repetition` vLLM stops.
 _LENGTH = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded", "repetition")
-_FILTER = ("content_filter", "content_filtered", "safety", "recitation", "prohibited_content", "sensitive")
+_FILTER = ("content_filter", "content_filtered", "safety", "recitation", "blocklist", "prohibited_content", "spii", "sensitive")
 _ERROR = (
-    "abort", "cancelled", "error", "insufficient_system_resource", "malformed_function_call", "network_error",
-    "time_limit", "timeout",
+    "abort", "cancelled", "error", "function_call_filter", "insufficient_system_resource", "malformed_function_call",
+    "malformed_response", "network_error", "time_limit", "timeout", "unexpected_tool_call",
 )  # fmt: skip
 _CALLS = frozenset({"tool_calls", "tool_call", "tool_use", "function_call"})  # a normal stop, too
 FINISH_REASONS: dict[str, FinishReason] = {
