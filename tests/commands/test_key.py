@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from pathlib import Path
 
@@ -71,6 +72,28 @@ def test_a_second_person_gets_a_key_in_the_file_beside_what_is_there(
     assert key not in after
     assert main(["key", "add", "--name", "bob", "--config", str(path)]) == 1
     assert "already" in capsys.readouterr().err
+
+
+def test_a_file_stays_that_of_its_user(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text("backend: http://a\n", encoding="utf-8")
+    given: list[tuple[int, int]] = []
+
+    def chown(_file: str, user: int, group: int) -> None:
+        given.append((user, group))
+        raise PermissionError
+
+    monkeypatch.setattr(os, "chown", chown)
+    printed(capsys, "add", "--name", "bob", "--config", str(path))
+    assert given == [(path.stat().st_uid, path.stat().st_gid)]
+    assert "bob" in path.read_text(encoding="utf-8")
+    if os.getuid() == 0:
+        monkeypatch.undo()
+        os.chown(path, 12345, 23456)
+        printed(capsys, "add", "--name", "carol", "--config", str(path))
+        assert (path.stat().st_uid, path.stat().st_gid) == (12345, 23456)
 
 
 @pytest.mark.parametrize("text", ["api_keys: {}\n", "a: [\n", "- 1\n", "api_keys: {alice: x}\n"])

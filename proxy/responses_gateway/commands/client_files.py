@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -101,4 +102,6 @@ def _replace(path: Path, text: str) -> None:
         file.write(text)
     if path.exists():
         shutil.copymode(path, file.name)
+        with suppress(PermissionError):  # only root can leave the file of another user to that user
+            os.chown(file.name, path.stat().st_uid, path.stat().st_gid)
     os.replace(file.name, path)
