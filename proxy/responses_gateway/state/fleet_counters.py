@@ -21,8 +21,8 @@ class LimitRequest:
     `requests` (per minute), `tokens_per_minute` and `concurrent` are the limits; 0 for none.
 
     `requests_left` and `tokens_left` are what the process believes to be left: used where the fleet has no counters (any more)
-    and, with `stale`, where the fleet's counters have more. `tokens` were used since the previous report; `running` is the
-    number of the client's requests in this process, including the one to be admitted."""
+    and, with `stale`, where the fleet's counters have more. `tokens` were used since the previous report, `returned` requests
+    were refused that the fleet had let in; `running` is the number of the client's requests here, with the one to admit."""
 
     client: str
     requests: int
@@ -33,6 +33,7 @@ class LimitRequest:
     stale: bool
     tokens: int
     running: int
+    returned: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,4 +68,5 @@ def _keys(request: LimitRequest) -> list[str]:
 def _arguments(member: str, request: LimitRequest, *, take: bool) -> list[str | int | float]:
     limits = (request.requests, request.tokens_per_minute, request.concurrent)
     left = (request.requests_left, request.tokens_left)
-    return [member, int(take), *limits, *left, int(request.stale), request.tokens, request.running, _RUNNING_KEPT]
+    used = (request.tokens, request.running)
+    return [member, int(take), *limits, *left, int(request.stale), *used, _RUNNING_KEPT, request.returned]

@@ -255,18 +255,34 @@ def test_the_members_of_a_team_share_its_quota_and_its_limits() -> None:
 def test_the_concurrency_of_a_team_counts_all_members() -> None:
     async def test() -> None:
         teams = {"red": {"concurrent_requests": 1}}
-        async with simulated(teams=teams, api_keys=keys({"team": "red"}, team="red")) as served:
+        async with simulated(teams=teams, api_keys=keys({"team": "red"}, team="red", requests_per_minute=1)) as served:
             client = await RawClient.connect(served)
             body = b'{"model": "simulator", "stream": true, "input": "%s"}' % ENDLESS.encode()
             head = f"POST /v1/responses HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\nContent-Length: {len(body)}"
             await client.send(head.encode() + b"\r\n\r\n" + body)
             await client.read_until(b"output_text.delta")
-            assert "team 'red' on requests at the same time" in assert_error(
-                await asked(served, BOB), 429, "rate_limit_exceeded"
-            )
+            for _ in range(2):  # what the team refuses does not count against the key, which may ask once a minute
+                answer = await asked(served, BOB)
+                assert "team 'red' on requests at the same time" in assert_error(answer, 429, "rate_limit_exceeded")
+                assert answer.headers["x-ratelimit-remaining-requests"] == "1"
             client.close()
             await until(lambda: not served.parts.in_flight.activities, "the exchange has ended")
             assert (await asked(served, BOB)).status == 200
+            assert served.metric("key_requests_total", key="bob") == 1
+
+    run(test())
+
+
+def test_what_a_team_refuses_does_not_count_against_the_key_in_redis(redis_server: RedisServer) -> None:
+    async def test() -> None:
+        teams = {"red": {"requests_per_minute": 1}}
+        members = keys({"team": "red"}, team="red", requests_per_minute=5)
+        async with replicas(teams=teams, api_keys=members, events=redis_server.url) as served:
+            for one in served:
+                await until(lambda one=one: one.metric("limits_gateways") == 2, "both count together")  # type: ignore[misc]
+            assert (await asked(served[0])).status == 200
+            for number in range(20):
+                assert "team 'red'" in assert_error(await asked(served[number % 2], BOB), 429, "rate_limit_exceeded")
 
     run(test())
 

@@ -41,13 +41,14 @@ class MemberLimits:
         """Admit one more request. Raise `ApiError` 429."""
         if self._quota is not None:
             await self._quota.check()
-        held: list[Reservation] = []
+        held: list[ClientLimits] = []
         try:
             for limits in self._limits:
-                held.append(await limits.reserve_in_fleet())
+                await limits.reserve_in_fleet()
+                held.append(limits)
         except BaseException:
-            for reservation in held:
-                reservation.end()
+            for limits in held:
+                limits.take_back()
             raise
         owners = [owner.name for owner in self._quota.owners] if self._quota is not None else []
         return Reservation(*self._account, held, ledger=self._ledger, owners=owners)

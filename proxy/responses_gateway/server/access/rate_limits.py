@@ -29,9 +29,9 @@ from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, Counter, ke
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
 
-# Most addresses with counts of their own: the least recently used ones are forgotten first.
 KEY_REQUESTS = Counter("key_requests_total", "Accepted requests, by API key.", ("key",))
 KEY_TOKENS = Counter("key_tokens_total", "Input and output tokens, by API key.", ("key",))
+# Most addresses with counts of their own: the least recently used ones are forgotten first.
 MAX_ADDRESSES = 10_000
 # `Retry-After` in seconds where too many requests are running: when one of them will end is not known.
 _TRY_AGAIN = 1.0
@@ -149,6 +149,7 @@ class ClientLimits:
         self._counted_by = fleet
         self._fleet = fleet if allowance != NO_LIMITS else None
         self._unreported = 0  # tokens that the fleet does not count yet
+        self._returned = 0  # requests that it does not know to be refused yet
         self._requests = _bucket(allowance.requests, None, now)
         self._tokens = _bucket(allowance.tokens, None, now)
 
@@ -178,8 +179,6 @@ class ClientLimits:
         self.running += 1
         if self._fleet is not None:
             self._fleet.changed(self)
-        if self.key is not None:
-            self._metrics.count(KEY_REQUESTS, key_label(self.key))
         return Reservation(self.key, None, (self,))
 
     async def reserve_in_fleet(self) -> Reservation:
@@ -202,28 +201,35 @@ class ClientLimits:
 
     def end(self, tokens: int) -> None:
         """Count the end of a request, which used so many tokens."""
-        self.running -= 1
+        if self.key is not None:
+            self._metrics.count(KEY_REQUESTS, key_label(self.key))
         self._take(tokens, ended=1)
 
+    def take_back(self) -> None:
+        """Undo a reservation, because the request is refused after all: it does not count."""
+        self._take(0, ended=1, returned=1)
+
     def limit_request(self, *, stale: bool) -> LimitRequest:
-        """Return what the fleet has to know, with the tokens that were not reported yet: they count as reported then."""
+        """Return what the fleet has to know, with what was not reported yet: it counts as reported then."""
         now = self._clock()
         if self._shared is not None:
             with self._shared as row:
                 self._read(row)
-        # Tokens that were used during an outage are in the levels, which replace those of the fleet.
-        tokens = 0 if stale else self._unreported
+        # What was used during an outage is in the levels, which replace those of the fleet.
+        tokens, returned = (0, 0) if stale else (self._unreported, self._returned)
         self._unreported = 0
+        self._returned = 0
         return LimitRequest(
             client=self._name,
             requests=self._allowance.requests,
             tokens_per_minute=self._allowance.tokens,
             concurrent=self._allowance.concurrent,
-            requests_left=self._requests.level(now) if self._requests is not None else 0.0,
+            requests_left=self._requests.level(now) - returned if self._requests is not None else 0.0,
             tokens_left=self._tokens.level(now) + tokens if self._tokens is not None else 0.0,
             stale=stale,
             tokens=tokens,
             running=self.running,
+            returned=returned,
         )
 
     @property
@@ -236,8 +242,8 @@ class ClientLimits:
         now = self._clock()
         if verdict is None:
             refused = self._refusal(running, now)
-            if not refused and self._requests is not None:
-                self._requests.take(self._gateways, now)
+            if not refused:
+                self._use(1, 0)
         else:
             refused = verdict.refused
             for bucket, left in ((self._requests, verdict.requests_left), (self._tokens, verdict.tokens_left)):
@@ -264,24 +270,27 @@ class ClientLimits:
         what = f"on {refused} per min ({unit}): Limit {bucket.limit}"
         return _limited(what, self._name, refused, bucket.seconds_until(1, now))
 
-    def _take(self, tokens: int, ended: int) -> None:
+    def _take(self, tokens: int, ended: int, returned: int = 0) -> None:
+        self.running -= ended
         if self._shared is None:
-            self._take_tokens(tokens)
+            self._use(-returned, tokens)
         else:
             with self._shared as row:
                 self._read(row)
-                self._take_tokens(tokens)
+                self._use(-returned, tokens)
                 row.add(-ended)
                 self._write(row)
         if self._fleet is not None:
             self._unreported += tokens
+            self._returned += returned
             self._fleet.changed(self)
         if self.key is not None:
             self._metrics.count(KEY_TOKENS, key_label(self.key), amount=tokens)
 
-    def _take_tokens(self, tokens: int) -> None:
-        if self._tokens is not None:
-            self._tokens.take(tokens * self._gateways, self._clock())
+    def _use(self, requests: int, tokens: int) -> None:
+        for bucket, amount in ((self._requests, requests), (self._tokens, tokens)):
+            if bucket is not None:
+                bucket.take(amount * self._gateways, self._clock())
 
     def _read(self, row: SharedRow) -> None:
         """Read the counts of all workers."""
@@ -295,14 +304,9 @@ class ClientLimits:
         requests, tokens = ((0.0, 0.0) if bucket is None else bucket.state for bucket in (self._requests, self._tokens))
         row.levels = (*requests, *tokens)
 
-    @property
-    def limited(self) -> bool:
-        """Whether there is any limit."""
-        return self._allowance != NO_LIMITS
-
     def counts(self) -> Iterator[LimitCount]:
         """Yield what is left of each limit."""
-        if not self.limited:
+        if self._allowance == NO_LIMITS:
             return
         if self._shared is not None:
             with self._shared as row:
@@ -374,12 +378,8 @@ class RateLimits:
 
     def _of_address(self, name: str, key: str | None) -> ClientLimits:
         """Return the limits of a client that the settings do not name."""
-        limits = self.by_address.get(name)
-        if limits is None:
-            limits = self._new(key, name, self._default, name)
-            self.by_address[name] = limits
-        else:
-            self.by_address.move_to_end(name)
+        limits = self.by_address.get(name) or self._new(key, name, self._default, name)
+        self.by_address[name] = limits  # as the one that was used last
         return limits
 
     def _shared(self, name: str) -> SharedRow | None:

@@ -88,10 +88,8 @@ class Quota:
         self.warning = "; ".join(warnings)
 
     def _show(self, owner: Owner, bounds: Bounds, tokens: int) -> None:
-        metrics = self._metrics
-        if ":" in owner.name:  # of an issuer's clients there may be any number
-            return
-        metrics.set(QUOTA_USED, tokens / (bounds.most or bounds.warning), owner.name, bounds.period)
+        if ":" not in owner.name:  # of an issuer's clients there may be any number
+            self._metrics.set(QUOTA_USED, tokens / (bounds.most or bounds.warning), owner.name, bounds.period)
 
     def _warn(self, owner: Owner, bounds: Bounds, tokens: int, counted: Counter) -> None:
         self._metrics.count(QUOTA_WARNINGS, key_label(owner.name), bounds.period)

@@ -23,6 +23,7 @@ for kind = 1, 2 do
         end
     end
 end
+level[1] = level[1] + tonumber(ARGV[12])
 level[2] = level[2] - tonumber(ARGV[9])
 local others = 0
 if concurrent > 0 then
