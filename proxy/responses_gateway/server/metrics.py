@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from responses_gateway.server.access.fleet import LIMITS_GATEWAYS
 from responses_gateway.server.access.middleware import HTTP_DURATION, HTTP_REQUESTS
-from responses_gateway.server.access.rate_limits import KEY_REQUESTS, KEY_TOKENS
+from responses_gateway.server.access.rate_limits import KEY_REQUESTS
 from responses_gateway.server.custom_tools.repair import CUSTOM_TOOL_INPUTS
-from responses_gateway.server.generation.request_log.metrics import REQUEST_METRICS
+from responses_gateway.server.generation.request_log.metrics import KEY_TOKENS, REQUEST_METRICS
 from responses_gateway.server.http.exchange import BODY_BYTES
 from responses_gateway.server.quotas.quota import QUOTA_USED, QUOTA_WARNINGS
 from responses_gateway.server.setup.backends import POOL_METRICS

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.server.features.completion_windows import runner, schedule
+from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import COUNTERS, SimulatorOptions, create_app, serving
 from tests.judges import judge_stream
 from tests.server.gateway_process import program
@@ -21,6 +22,7 @@ from tests.server.running_gateway import Served, ask, assert_error, gateway, pos
 # One request at the backend, and it counts as busy.
 BUSY: dict[str, Any] = {"idle_requests": 1, "max_concurrency": 2}
 ADMIN = "admin-key-0123456789"
+KEY = "rp_alice-0123456789"
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +75,23 @@ def test_it_waits_while_the_backend_is_busy_and_looks_like_any_queued_response()
             assert (await following).events == whole.events[1:]
             assert (await get(served, other)).json["status"] == "cancelled"
             assert served.metric("waiting_begun_total", window="8h", reason="idle") == 1
+
+    run(test())
+
+
+def test_what_has_waited_is_among_the_tokens_of_its_key() -> None:
+    """`/admin/usage` has it, too. The limit of a minute is for those who wait for an answer."""
+
+    async def test() -> None:
+        keys = {"alice": {"hash": hash_of(KEY), "tokens_per_minute": 10**6}}
+        headers = {"Authorization": f"Bearer {KEY}"}
+        async with serving(create_app()) as url, gateway(url, store="memory", admin_key=ADMIN, api_keys=keys) as served:
+            fields = {"background": True, "background_options": {"completion_window": "8h"}, "store": True}
+            name = (await post(served, headers=headers, stream=False, **fields)).json["id"]
+            used = (await ended(served, name, headers))["usage"]["total_tokens"]
+            await until(lambda: served.metric("key_tokens_total", key="alice") == used, "its tokens are counted")
+            usage = await ask(served, "GET", "/admin/usage?by=key", headers={"Authorization": f"Bearer {ADMIN}"})
+            assert [row["input_tokens"] + row["output_tokens"] for row in usage.json["data"]] == [used]
 
     run(test())
 

@@ -30,7 +30,6 @@ from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
 
 KEY_REQUESTS = Counter("key_requests_total", "Accepted requests, by API key.", ("key",))
-KEY_TOKENS = Counter("key_tokens_total", "Input and output tokens, by API key.", ("key",))
 # Most addresses with counts of their own: the least recently used ones are forgotten first.
 MAX_ADDRESSES = 10_000
 # `Retry-After` in seconds where too many requests are running: when one of them will end is not known.
@@ -284,8 +283,6 @@ class ClientLimits:
             self._unreported += tokens
             self._returned += returned
             self._fleet.changed(self)
-        if self.key is not None:
-            self._metrics.count(KEY_TOKENS, key_label(self.key), amount=tokens)
 
     def _use(self, requests: int, tokens: int) -> None:
         for bucket, amount in ((self._requests, requests), (self._tokens, tokens)):

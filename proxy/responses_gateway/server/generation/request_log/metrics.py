@@ -66,6 +66,7 @@ KEY_FIRST_TOKEN = Histogram(
     LATENCY_BUCKETS,
     ("key",),
 )
+KEY_TOKENS = Counter("key_tokens_total", "Input and output tokens, by API key.", ("key",))
 VIOLATIONS = Counter("invariant_violations_total", "Violations of the rules of the API in sampled streams.", ("rule",))
 SAMPLED = Counter("sampled_streams_total", "Streams that were checked against the rules of the API.")
 

@@ -12,8 +12,10 @@ from typing import Any, ClassVar, TypeAlias
 
 from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.server.generation.request_log.facts import Account, RequestFacts
+from responses_gateway.server.generation.request_log.metrics import KEY_TOKENS
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, UsageTable, add_amounts, today
+from responses_gateway.telemetry.instruments import key_label
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.deltas import Usage
 
@@ -51,8 +53,7 @@ class TokenUsage:
     def add(self, account: Account, model: str, used: Usage) -> None:
         """Count a request that makes no response, and that a backend has answered."""
         amounts = (1, used.input or 0, used.cached or 0, used.output or 0, used.reasoning or 0)
-        row = (today(), account.key or "", account.team or "", self._metrics.model(model))
-        add_amounts(self.counted, row, amounts)
+        self._add(today(), account, self._metrics.model(model), amounts)
         self.ended.set()
 
     def count(self, ended: Iterable[tuple[RequestFacts, str]]) -> None:
@@ -68,8 +69,12 @@ class TokenUsage:
                 output = max(answer.chunks, sum(facts.tokens_by_kind.values()))
             reasoning = usage.reasoning or facts.tokens_by_kind.get("reasoning", 0)
             amounts = (1, usage.input or 0, usage.cached or 0, output, reasoning)
-            row = (int((facts.ended or 0) // DAY), facts.account.key or "", facts.account.team or "", model)
-            add_amounts(self.counted, row, amounts)
+            self._add(int((facts.ended or 0) // DAY), facts.account, model, amounts)
+
+    def _add(self, day: int, account: Account, model: str, amounts: tuple[int, int, int, int, int]) -> None:
+        add_amounts(self.counted, (day, account.key or "", account.team or "", model), amounts)
+        if account.key is not None:
+            self._metrics.count(KEY_TOKENS, key_label(account.key), amount=amounts[1] + amounts[3])
 
     async def close(self) -> None:
         """Store what is left."""
