@@ -139,6 +139,7 @@ def test_paths_and_queries_keep_their_encoding(path: str, sent: str) -> None:
     [
         "/v1/../metrics", "/v1/a/../../metrics", "/v1/%2e%2e/metrics", "/v1/%2E./metrics", "/v1/..%2fmetrics",
         "/v1/..%5cmetrics", "/v1/..\\metrics", "/v1/./models", "/v1/x/..",
+        "/v1/models/", "/v1//models",
         "/v1/responses/", "/v1//responses", "/v1//responses//compact", "/v1/responses/resp_1/", "/v1/%2fresponses",
     ],
 )  # fmt: skip

@@ -253,8 +253,8 @@ def _refuse_wrong_path(path: str, *, below_root: bool) -> None:
     segments = re.split(r"[/\\]", unquote(path))
     if any(segment in {".", ".."} for segment in segments):
         raise web.HTTPNotFound  # some servers would take it as a way out of /v1/
-    if "" in segments and next(filter(None, segments), "") == "responses":
-        raise web.HTTPNotFound  # an extra slash must not lead past the gateway, to a backend's own Responses API
+    if "" in segments and next(filter(None, segments), "") in ("models", "responses"):
+        raise web.HTTPNotFound  # an extra slash must not lead past the gateway, to a backend's own Responses API and list
     if not below_root and segments[0] == "v1":
         raise web.HTTPNotFound  # a base URL with /v1 twice: the backend's own answer would not say so
 
