@@ -16,6 +16,7 @@ import pytest
 from responses_gateway.cli import main
 from responses_gateway.simulator import create_app, serving
 from tests.server.gateway_process import WITHOUT_UVLOOP, Program, program
+from tests.server.process.test_sockets import certificate, name_of_certificate
 from tests.server.running_gateway import RawClient, body_of, final_of, run, until
 from tests.server.scripted_backend import HEAD, PHASES, Connection, backend, chat_stream
 from tests.thoroughness import one_in
@@ -86,6 +87,25 @@ def test_reload_works_after_a_rolling_restart(tmp_path: Path, folder: str, capsy
                 assert ": log_level\n" in capsys.readouterr().out
                 assert await command("stop") == 0
                 assert await running.exit() == 0
+
+    run(test())
+
+
+@WORKERS
+def test_reload_says_that_it_has_read_the_certificate(
+    tmp_path: Path, folder: str, workers: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cert, key = certificate(tmp_path, "old")
+
+    async def test() -> None:
+        file = tmp_path / "gateway.yaml"
+        write(file, "http://127.0.0.1:9/v1", workers=workers, tls_cert=str(cert), tls_key=str(key))
+        async with program("--config", str(file)) as running:
+            for old, new in zip((cert, key), certificate(tmp_path, "new"), strict=True):
+                new.replace(old)
+            assert await command("reload") == 0
+            assert "no setting has changed, the certificate was read again\n" in capsys.readouterr().out
+            await until(lambda: name_of_certificate(running.port) == "new", "the new certificate")
 
     run(test())
 

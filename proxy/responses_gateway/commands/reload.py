@@ -29,7 +29,9 @@ def _reload(gateway: running_gateways.RunningGateway) -> int:
         print(f"responses-gateway: {gateway.title} has changed nothing:\n{outcome}", file=sys.stderr)
         return 1
     at_once, rolling, restart = map(", ".join, outcome)
-    print(f"Reloaded {gateway.title}: {at_once or ('nothing yet' if rolling or restart else 'nothing has changed')}")
+    has_certificate = gateway.introduction.url.startswith("https:")
+    unchanged = "no setting has changed, the certificate was read again" if has_certificate else "nothing has changed"
+    print(f"Reloaded {gateway.title}: {at_once or ('nothing yet' if rolling or restart else unchanged)}")
     if rolling:
         print(f"After a rolling restart (kill -USR2 {gateway.introduction.pid}): {rolling}")
     if restart:
