@@ -156,6 +156,27 @@ def test_a_message_that_is_refused_has_a_line_and_is_counted(message: str, code:
     run(test())
 
 
+def test_a_message_that_a_limit_or_its_lane_refuses_has_a_line_as_a_request_has(lines: Callable[[], list[Line]]) -> None:
+    async def test() -> None:
+        keys = {"alice": {"hash": hash_of(KEY), "requests_per_minute": 1}}
+        message = {"type": "response.create", "model": "simulator", "input": "hi"}
+        async with simulated(access_log=True, api_keys=keys) as served, aiohttp.ClientSession() as session:
+            headers = {"Authorization": f"Bearer {KEY}"}
+            async with session.ws_connect(served.url + "/v1/responses", headers=headers) as socket:
+                await socket.send_json(message)
+                while (await socket.receive_json())["type"] != "response.completed":
+                    pass
+                for further in (message, message | {"stream_id": "no name"}):
+                    await socket.send_json(further)
+                    assert (await socket.receive_json())["type"] == "error"
+            await until(lambda: len(lines()) == 4, "the lines of three messages and of the connection")
+        first, second = [line for line in lines() if line["message"] == "request"][:2]
+        assert (first["status"], first["code"], first["key"]) == (429, "rate_limit_exceeded", "alice")
+        assert (second["status"], second["code"], second["key"]) == (400, "invalid_stream_id", "alice")
+
+    run(test())
+
+
 def test_it_can_be_switched_off(lines: Callable[[], list[Line]]) -> None:
     async def test() -> None:
         async with simulated() as served:

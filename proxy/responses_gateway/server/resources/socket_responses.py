@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -23,6 +24,7 @@ from responses_gateway.server.http.exchange import EXCHANGE, in_thread
 from responses_gateway.server.resources.answers import named
 from responses_gateway.server.resources.socket_lanes import Lane, Lanes, WaitingMessage
 from responses_gateway.server.resources.socket_messages import continued_in
+from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import LARGE, ResponsesRequest, parse_message
 
@@ -55,7 +57,11 @@ class SocketResponses:
     async def make(self, lane: Lane, asked: WaitingMessage | ResponsesRequest) -> None:
         """Make a response; `lane.continues` says what it was to continue if it cannot begin. Raise `ApiError` and
         `StoreUnavailable`."""
-        caller = await self._admit()
+        try:
+            caller = await self._admit()
+        except ApiError as error:
+            self.log_refusal(error)
+            raise
         async with Creation(self._responses, caller, self._drop) as creation:
             request, size = await self._read(lane, asked, creation)
             lane.continues = request.previous_response_id
@@ -72,6 +78,22 @@ class SocketResponses:
         if kept is not None and kept.lane == lane.name:
             self._unstored.evict(response_id)
             self._lanes.forget([response_id])
+
+    def log_refusal(self, error: ApiError) -> None:
+        """Log a message that is refused before it has a `Creation`, as a request over HTTP is logged."""
+        if not self._responses.live.current.settings.access_log:
+            return
+        exchange = self._request[EXCHANGE]
+        line = {
+            "request_id": exchange.request_id,
+            "method": "WS",
+            "path": self._request.path,
+            "status": error.status,
+            "client": exchange.address or self._request.remote,
+            "code": error.code,
+            "key": exchange.client,
+        }
+        logs.routine(logging.WARNING, "request", logs.present(line))
 
     # ---- the request ---------------------------------------------------------------------------------------------------
 

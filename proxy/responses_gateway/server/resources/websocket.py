@@ -157,6 +157,7 @@ class _Session:
         if message is None or (isinstance(message, ApiError) and not self._lanes.unanswered):
             return False
         if isinstance(message, ApiError):
+            self._responses.log_refusal(message)
             await self._refuse(message)
         elif message.get("type") == "response.cancel":
             self._lanes.cancel(message)
@@ -176,6 +177,7 @@ class _Session:
         try:
             lane = self._lanes.lane(name)
         except ApiError as error:
+            self._responses.log_refusal(error)
             await self._refuse(error, None if error.code == "invalid_stream_id" else name)
             return
         lane.accept(data)
