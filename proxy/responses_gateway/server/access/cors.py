@@ -18,6 +18,7 @@ _METHODS = "GET, POST, DELETE, PUT, PATCH, OPTIONS"
 _EXPOSED = ", ".join(
     [
         "Retry-After",
+        "X-Should-Retry",
         "X-Request-Id",
         "Request-Id",
         "X-Responses-Gateway-Losses",
