@@ -310,6 +310,15 @@ def test_a_file_that_is_missing_is_named_with_what_names_it(
     ]  # fmt: skip
 
 
+def test_check_leaves_no_file_that_the_user_of_the_gateway_could_not_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for store in ("auto", str(tmp_path / "new" / "store.sqlite3")):
+        assert main(["serve", "--backend", "http://a", "--store", store, "--check"]) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("wanted", ["--check", "--print-config", None])
 def test_files_that_settings_name_are_examined_together(
     capsys: pytest.CaptureFixture[str], server: Server, wanted: str | None, tmp_path: Path

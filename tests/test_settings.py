@@ -423,6 +423,11 @@ def test_the_store_is_a_path_or_a_postgresql_url() -> None:
             Settings(store=url)
 
 
+@pytest.mark.parametrize("word", ["None", "NONE", "Memory", "Auto"])
+def test_the_words_for_the_store_have_any_case(word: str) -> None:
+    assert Settings(store=word).store == word.lower()
+
+
 def test_events_are_in_the_store_or_in_redis() -> None:
     assert Settings().events == "store"
     for url in ("redis://host", "rediss://host", "valkey://host", "valkeys://host", "unix:///run/redis.sock"):

@@ -45,7 +45,8 @@ class StorageSettings(Section):
     def _check_store(cls, value: str) -> str:
         if ("://" in value or value.startswith("sqlite:")) and not value.startswith(STORE_SCHEMES):
             raise ValueError("expected a postgresql:// URL, or the path of a SQLite file: the path alone, not a URL")
-        return value
+        word = value.lower()  # because a file named `None` would keep what nobody wants to be kept
+        return word if word in {"auto", "memory", "none"} else value
 
     @field_validator("events")
     @classmethod

@@ -45,6 +45,7 @@ from responses_gateway.server.process.supervisor import Prepare
 from responses_gateway.server.process.worker_link import READY, WorkerLink
 from responses_gateway.server.resources.admin import OnChange
 from responses_gateway.server.setup.backend_specs import specs_of
+from responses_gateway.server.setup.store import without_new_file
 from responses_gateway.settings import Settings, SettingsError
 from responses_gateway.settings.reloading import Reloaded
 from responses_gateway.settings.serving import UNIX
@@ -98,7 +99,7 @@ def check(settings: Settings) -> None:
         if not settings.host.startswith(UNIX):
             ports = {"port": 0, "operations_port": None if settings.operations_port is None else 0}
             open_listeners(settings.model_copy(update=ports)).close()
-        asyncio.run(try_parts(settings))
+        asyncio.run(try_parts(without_new_file(settings)))
     except EventsUnavailable as error:
         raise SettingsError(f"events: {settings.events.rpartition('@')[2]}: {error}") from None
     except StoreUnavailable as error:

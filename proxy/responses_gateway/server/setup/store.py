@@ -63,6 +63,17 @@ async def open_store(settings: Settings) -> Store | None:
         return await _opened(Sqlite(None), settings, time.time)
 
 
+def without_new_file(settings: Settings) -> Settings:
+    """Return the settings with a store in memory in the place of a file that would have to be created: who only tries settings
+    may be another user, and the gateway could not open that file."""
+    if settings.store in {"none", "memory"} or settings.store.startswith(STORE_SCHEMES):
+        return settings
+    file = default_path(os.environ) if settings.store == "auto" else _home(settings.store)
+    folder = next(folder for folder in file.parents if folder.exists())
+    can_be_created = not file.exists() and folder.is_dir() and os.access(folder, os.W_OK)
+    return settings.model_copy(update={"store": "memory"}) if can_be_created else settings
+
+
 def default_path(environ: Mapping[str, str]) -> Path:
     """Return the file of `store: auto`."""
     state = environ.get("XDG_STATE_HOME") or "~/.local/state"
