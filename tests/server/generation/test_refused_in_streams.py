@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 
@@ -109,6 +110,31 @@ def test_what_was_said_before_an_error_is_kept_and_not_asked_for_again(streamed:
             outcome = await say(served, "responses", streamed=streamed, input=HISTORY)
             assert outcome.known["status"] == "failed"
             assert len(server.requests) == 1
+
+    run(test())
+
+
+def test_the_end_of_a_stream_that_began_with_an_error_is_not_that_of_the_next_answer() -> None:
+    answers: list[Connection] = []
+
+    async def play(connection: Connection) -> None:
+        answers.append(connection)
+        connection.write(HEAD)
+        if len(answers) == 1:
+            connection.send(b'data: {"error":{"message":"no","code":422}}\n\n')
+            return
+        await asyncio.sleep(0.1)
+        with suppress(ConnectionError):  # the gateway need not wait for it
+            answers[0].send(b"data: [DONE]\n\n")
+            answers[0].end()
+        await asyncio.sleep(0.1)
+        connection.send(*text_stream("Hello."))
+        connection.end()
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, adapt=False) as served:
+            assert (await post(served, model="m")).final["status"] == "completed"
+            assert len(answers) == 2
 
     run(test())
 

@@ -230,7 +230,7 @@ class Upstream:
         chat = self._chat
         if chat is None or (self._filter is not None and self._filter.closed):
             return False
-        chat.close()
+        chat.drop()  # also one that was left: its end would be taken for that of the next answer
         cause: Reason | Literal["refused"] | None = "broke" if self.silence is None else "silent"
         if refused is not None:
             status = status_in_place(refused)
