@@ -18,7 +18,7 @@ from responses_gateway.server.process.reloading import Reloading
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import create_app, serving
-from responses_gateway.state.fleet_counters import LimitRequest
+from responses_gateway.state.fleet_counters import LimitRequest, Verdict
 from tests.server.gateway_process import Program, fresh_connections, program
 from tests.server.running_gateway import QUESTION, Answer, Served, gateway, post, run, until
 from tests.state.database_servers import RedisServer, redis_running
@@ -163,6 +163,39 @@ def test_what_runs_at_the_same_time_counts_together(redis_server: RedisServer) -
                     assert "at the same time: Limit 2" in refused.json["error"]["message"]
                 running.close()
             await eventually(one, 200)
+            await eventually(other, 200)
+
+    run(test())
+
+
+def test_a_refusal_that_comes_late_leaves_nothing_that_runs(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its question tells how many requests run here, and overtakes the report that they have ended."""
+    from responses_gateway.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
+
+    ended = asyncio.Event()
+    take = RedisCounters.take
+
+    async def late(self: Any, member: str, request: LimitRequest) -> Verdict:
+        if request.running > 1:
+            await ended.wait()
+        return await take(self, member, request)
+
+    monkeypatch.setattr(RedisCounters, "take", late)
+    monkeypatch.setattr(fleet, "LEASE", 3600.0)
+
+    async def test() -> None:
+        async with replicas(redis_server, concurrent_requests=1) as (one, other), aiohttp.ClientSession() as session:
+            monkeypatch.setattr(fleet, "RENEWAL", 3600.0)  # with which all that runs is reported
+            body = {"model": "m", "input": ENDLESS, "stream": True}
+            running = await session.post(one.url + "/v1/responses", json=body, headers=HEADERS)
+            await running.content.readany()
+            asked = asyncio.create_task(asking(one))
+            assert (await asking(other)).status == 429
+            running.close()
+            await until(lambda: not one.parts.in_flight.activities, "the first one has ended")
+            await asyncio.sleep(0.5)  # until that is reported
+            ended.set()
+            assert (await asked).status == 429
             await eventually(other, 200)
 
     run(test())

@@ -7,7 +7,6 @@ replace them while Redis is unreachable."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
@@ -182,16 +181,15 @@ class ClientLimits:
 
     async def reserve_in_fleet(self) -> Reservation:
         """Do the same with a verdict of the fleet, if its counters can be reached."""
-        if self._fleet is None or not self._fleet.shared:
+        fleet = self._fleet
+        if fleet is None or not fleet.shared:
             return self.reserve()
         self.running += 1  # counts for the requests that arrive during the round trip
         try:
-            verdict = await self._fleet.take(self)
-        except asyncio.CancelledError:
-            self._fleet.changed(self)  # the fleet may have admitted it
-            raise
+            verdict = await fleet.take(self)
         finally:
             self.running -= 1
+            fleet.changed(self)  # it may have admitted what is given up here, or heard of requests that have ended since
         return self.reserve(verdict)
 
     def charge(self, tokens: int) -> None:
