@@ -81,9 +81,9 @@ def _checked(fields: dict[str, Any], required: Collection[str]) -> MessagesReque
     if len(fields) > MAX_FIELDS:
         message = f"Too many parameters: at most {MAX_FIELDS} fields are accepted, but got {len(fields)}."
         raise invalid_request(message, code="object_above_max_properties")
-    missing = next((name for name in required if fields.get(name) is None), None)
-    if missing is not None:
-        raise invalid_request(f"{missing}: Field required", missing, "missing_required_parameter")
+    for name in required:
+        if name not in fields or fields[name] is None:
+            raise invalid_request(f"{name}: Field required", name, "missing_required_parameter")
     try:
         return MessagesRequest.model_validate(fields)
     except ValidationError as error:

@@ -226,7 +226,9 @@ class Answer:
         self._markup = markup
         self._fast_path.markup = markup
         self._stages = self._chosen_stages()
-        if self._plain and type(markup) is not Markup:
+        if type(markup) is Markup:
+            self._reader.said = None
+        elif self._plain and self._reader.said is None:
             # A function of the lifecycle, because a reader that refers to its answer is not freed with it at once.
             self._reader.said = partial(_said, self._lifecycle)
 

@@ -103,8 +103,8 @@ class Reader:
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
                 self._read_delta(delta, logprobs and self._spelled(logprobs), out)
                 if delta.tool_calls or delta.function_call is not None:
-                    self._end_echo(out)
                     if self._calls is None:
+                        self._end_echo(out)
                         self._calls = CallReader(self._tools, self.repairs, self._requires, generated=self._generated)
                     self._calls.read(delta, out, last=self.finished)
                 if chunk.lenient or self._half is not None:
@@ -255,14 +255,15 @@ class Reader:
 
     def _end_echo(self, out: list[Delta]) -> None:
         """Give out a text that was kept back, unless it is the thought so far."""
-        if self._echo:
-            said = self.said and self.said("reasoning")
-            if said and _behind_thought(f"{self._echo}{_CLOSING}", said) == "":
-                self._repair("message_repeated")
-            else:
-                out.append(Text(self._echo, self._early_logprobs or None))
-            self._echo = ""
-            self._early_logprobs = []
+        if not self._echo:
+            return
+        said = self.said and self.said("reasoning")
+        if said and _behind_thought(f"{self._echo}{_CLOSING}", said) == "":
+            self._repair("message_repeated")
+        else:
+            out.append(Text(self._echo, self._early_logprobs or None))
+        self._echo = ""
+        self._early_logprobs = []
 
     def _spelled(self, logprobs: list[TokenLogprob]) -> list[TokenLogprob]:
         tokens, dropped = spelled(logprobs)
