@@ -253,6 +253,22 @@ def test_an_effort_in_a_message_is_a_hint(message: str) -> None:
     run(test())
 
 
+def test_an_effort_that_a_client_has_invented_is_refused_and_not_remembered() -> None:
+    async def test() -> None:
+        refusal = {"status": 400, "json": {"error": {"message": "reasoning_effort: not one of low, medium, high"}}}
+        async with served_by([refusing("reasoning_effort", refusal)], reasoning_effort="pass") as (served, _):
+            (member,) = served.parts.pool.members.by_name.values()
+            learned = []
+            for number in range(3):
+                effort = {"effort": f"invented-{number}"}
+                refused = await say(served, "messages", thinking={"type": "adaptive"}, output_config=effort)
+                assert "output_config.effort" in refused.known["error"]["message"]
+                learned.append({model: dict(changes) for model, changes in member.backend.learned.items()})
+            assert learned[0] == learned[-1]
+
+    run(test())
+
+
 def test_an_effort_of_the_client_is_refused_though_the_gateways_own_was_given_up() -> None:
     async def test() -> None:
         async with served_by([refusing("reasoning_effort", unknown("reasoning_effort"))], strict=True) as (served, _):

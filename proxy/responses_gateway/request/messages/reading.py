@@ -104,9 +104,11 @@ _ALWAYS_THINKS = re.compile("gpt[-_]oss", re.IGNORECASE)
 # Budgets of thinking in tokens, below which an effort is enough.
 _BUDGETS = ((4096, "low"), (16384, "medium"))
 # Fields of the chat request that no client of this API asks for: a format is strict here, and an effort stands for a budget, or
-# for no thinking at all. One that is named is a hint: Claude Code sends it with each request, whatever the model can do.
+# for no thinking at all. One that is named is a hint: Claude Code sends it with each request, whatever the model can do. Those
+# of this API alone, because what a server refuses is kept for each, and clients may invent any number.
 _STRICT = "response_format.json_schema.strict"
 _EFFORT = "reasoning_effort"
+_HINTS = frozenset({"low", "medium", "high", "xhigh", "max"})
 # So many messages are always read anew: a question, and the model's answer to it.
 _FEWEST = 2
 
@@ -205,7 +207,6 @@ class _BodyReader:
             turns = msgspec.structs.replace(turns, tools=tools)
         wanted = optional_text(body.output_config, "effort", "output_config") if body.output_config else None
         thinking, effort = _effort(body, wanted, served_as or model, self._policy, report)
-        own_effort = _EFFORT if effort is None or effort != wanted else f"{_EFFORT}={effort}"
         request = self._request(model, effort, tools)
         user = optional_text(body.metadata, "user_id", "metadata") or "" if body.metadata else ""
         if user or body.context_management or body.output_config:
@@ -219,7 +220,7 @@ class _BodyReader:
             self._policy,
             continues_last_message=conversation.prefilled,
             separate_web_tools=True,
-            own_fields=(_STRICT,) if own_effort != _EFFORT and self._policy.strict else (_STRICT, own_effort),
+            own_fields=_own_fields(effort, wanted, self._policy),
         )
         says_effort = body.thinking is not None or wanted is not None
         safeguards = read_safeguards(extra["safeguards"]) if extra and "safeguards" in extra else None
@@ -301,6 +302,13 @@ def _effort(
         message = "thinking.budget_tokens: a number of tokens is expected."
         raise invalid_request(message, "thinking.budget_tokens", "invalid_value")
     return shown, next((effort for most, effort in _BUDGETS if budget < most), "high")
+
+
+def _own_fields(effort: str | None, wanted: str | None, policy: Policy) -> tuple[str, ...]:
+    """Return the paths of the fields that no client asks for, given the effort that is sent, and the one that was named."""
+    if effort is None or effort != wanted:
+        return _STRICT, _EFFORT
+    return (_STRICT, f"{_EFFORT}={effort}") if effort in _HINTS and not policy.strict else (_STRICT,)
 
 
 def _least_effort(model: str, policy: Policy, report: LossReport) -> str | None:
