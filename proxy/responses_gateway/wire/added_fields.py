@@ -25,6 +25,11 @@ class AddedField(NamedTuple):
     also: int | None = None
 
 
+def field_at(path: str) -> str:
+    """Return a path without the value for which it stands, if it stands for one."""
+    return path.partition("=")[0]
+
+
 # What helps a server to schedule: sessions, and how urgent a request is. SGLang refuses a priority it is not to use with 503.
 HINT = AddedField(word=True, also=503)
 # By path.

@@ -13,7 +13,7 @@ import msgspec
 
 from responses_gateway.backend.transport.refusals import NO_SWITCH, read_refused
 from responses_gateway.bounded_memory import BoundedDict
-from responses_gateway.wire.added_fields import AddedFields
+from responses_gateway.wire.added_fields import AddedFields, field_at
 
 # Answers that may be the refusal of a field: some servers answer 404 to a field that they do not know, or 500.
 REFUSALS = frozenset({400, 404, 422, 500, 501})
@@ -53,7 +53,8 @@ class ChangedBody(NamedTuple):
 def changed(body: bytes, changes: Changes, added: AddedFields) -> ChangedBody:
     """Return a chat request with the changes of those fields that the gateway has added; the others stay byte for byte."""
     fields = msgspec.json.decode(body, type=_Fields)
-    applied = [path for path, name in changes.items() if path in added and _change(fields, path, name, added[path].value)]
+    own = [path for path in changes if path in added]
+    applied = [path for path in own if _change(fields, field_at(path), changes[path], added[path].value)]
     if not applied:
         return ChangedBody(body)
     return ChangedBody(msgspec.json.encode(fields), tuple(path for path in applied if not changes[path]))
@@ -66,10 +67,11 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
     following = dict(changes)
     for path, field in added.items():
         former = changes.get(path)
-        if former == "" or not _holds(fields, path, field.value):
+        place = field_at(path)
+        if former == "" or not _holds(fields, place, field.value):
             continue
-        above, dot, leaf = path.partition("=")[0].rpartition(".")
-        reasons = {read.refuses(path, name) for name in (former or leaf, *_members(fields, path))}
+        above, dot, leaf = place.rpartition(".")
+        reasons = {read.refuses(place, name) for name in (former or leaf, *_members(fields, place))}
         if field.word:
             reasons.add(read.mentions(leaf))
         if field.switch and NO_SWITCH.search(read.text):
@@ -92,7 +94,7 @@ def _members(fields: _Fields, path: str) -> list[str]:
 
 def _holds(fields: _Fields, path: str, value: Any = msgspec.UNSET) -> bool:
     """Tell whether there is a field at a path, with this value if one is given."""
-    step, _, rest = path.partition("=")[0].partition(".")
+    step, _, rest = path.partition(".")
     raw = fields.get(step.removesuffix("[]"))
     if raw is None:
         return False
@@ -103,7 +105,7 @@ def _holds(fields: _Fields, path: str, value: Any = msgspec.UNSET) -> bool:
 
 def _change(fields: _Fields, path: str, name: str, value: Any) -> bool:
     """Rename the field at a path, or leave it out; tell whether there was one with this value."""
-    step, _, rest = path.partition("=")[0].partition(".")
+    step, _, rest = path.partition(".")
     key = step.removesuffix("[]")
     if not _holds(fields, path, value):
         return False

@@ -20,6 +20,7 @@ from responses_gateway.request.parameters.other_format import losses_of_format, 
 from responses_gateway.request.tools.plain_tools import losses_of_tools, other_tools
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.upstream.chat_call import ChatCall, StrictForm
+from responses_gateway.wire.added_fields import field_at
 from responses_gateway.wire.errors import ApiError
 
 # Other forms of a request that are tried: all that there are.
@@ -135,7 +136,7 @@ def _key_of(model: str, tools: Sequence[Any] | None) -> tuple[str, bytes] | None
 
 def report_changes(log: RequestLog, call: ChatCall, sent: ChatCall, chat: ChatStream) -> None:
     """Report what of a request was changed on its way to the backend; once, though a response may have several turns."""
-    losses = [_LOSSES[name] for path in chat.left_out if path in call.added and (name := path.partition("=")[0]) in _LOSSES]
+    losses = [_LOSSES[name] for path in chat.left_out if path in call.added and (name := field_at(path)) in _LOSSES]
     if sent is not call:
         told = losses_of_format(call.body, sent.body)
         losses += told or losses_of(call.body["messages"], sent.body["messages"])
