@@ -45,18 +45,14 @@ async def open_store(settings: Settings) -> Store | None:
     has would seem to be lost."""
     if settings.store == "none":
         return None
-    if settings.store == "memory":
-        return await _opened(Sqlite(None), settings, time.time)
     if settings.store.startswith(STORE_SCHEMES):
         database, clock = _postgres(settings.store)
         return await _opened(database, settings, clock)
-    if settings.store != "auto":
-        return await _opened(Sqlite(_home(settings.store)), settings, time.time)
     try:
-        return await _opened(Sqlite(default_path(os.environ)), settings, time.time)
-    except OtherSchema:
-        raise
+        return await _opened(Sqlite(_file_of(settings)), settings, time.time)
     except StoreUnavailable as error:
+        if settings.store != "auto" or isinstance(error, OtherSchema):
+            raise
         if settings.workers > 1:
             raise StoreUnavailable(f"{error}; several workers need a file that all can write, or `store: none`") from error
         logs.logger().warning("store in memory", extra=logs.fields(reason=str(error)))
@@ -66,12 +62,19 @@ async def open_store(settings: Settings) -> Store | None:
 def without_new_file(settings: Settings) -> Settings:
     """Return the settings with a store in memory in the place of a file that would have to be created: who only tries settings
     may be another user, and the gateway could not open that file."""
-    if settings.store in {"none", "memory"} or settings.store.startswith(STORE_SCHEMES):
+    file = _file_of(settings)
+    if file is None:
         return settings
-    file = default_path(os.environ) if settings.store == "auto" else _home(settings.store)
     folder = next(folder for folder in file.parents if folder.exists())
     can_be_created = not file.exists() and folder.is_dir() and os.access(folder, os.W_OK)
     return settings.model_copy(update={"store": "memory"}) if can_be_created else settings
+
+
+def _file_of(settings: Settings) -> Path | None:
+    """Return the SQLite file of the store; None if it has none."""
+    if settings.store in {"none", "memory"} or settings.store.startswith(STORE_SCHEMES):
+        return None
+    return default_path(os.environ) if settings.store == "auto" else _home(settings.store)
 
 
 def default_path(environ: Mapping[str, str]) -> Path:
