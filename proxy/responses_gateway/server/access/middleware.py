@@ -10,7 +10,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from aiohttp import hdrs, web
@@ -243,7 +243,7 @@ class AccessLog:
         if exchange.report is not None:
             exchange.report(fields)
         elif shown:
-            _log(level, exchange, fields, seconds)
+            log_request(level, exchange, fields, seconds)
 
 
 def _level(route: str, status: int) -> int:
@@ -254,10 +254,11 @@ def _level(route: str, status: int) -> int:
     return logging.DEBUG if route.startswith(_WINDOW) else logging.INFO
 
 
-def _log(level: int, exchange: Exchange, fields: dict[str, Any], seconds: float) -> None:
+def log_request(level: int, exchange: Exchange, fields: Mapping[str, Any], seconds: float | None = None) -> None:
+    """Log the line of a request that no response tells of."""
     origin = {**exchange.origin, "key": exchange.client}
-    line = {"request_id": exchange.request_id, **fields, **origin, "seconds": round(seconds * 1000) / 1000}
-    logs.routine(level, "request", logs.present(line))
+    duration = None if seconds is None else round(seconds * 1000) / 1000
+    logs.routine(level, "request", logs.present({"request_id": exchange.request_id, **fields, **origin, "seconds": duration}))
 
 
 def _fields(request: web.Request, response: web.StreamResponse | None, exchange: Exchange, status: int) -> dict[str, Any]:

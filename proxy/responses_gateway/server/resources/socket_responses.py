@@ -14,6 +14,7 @@ from responses_gateway.request.parameters.background_options import long_window
 from responses_gateway.server.access.api_keys import allowed_models, own_key, tenant_of
 from responses_gateway.server.access.clients import CLIENTS
 from responses_gateway.server.access.identities import IDENTITIES
+from responses_gateway.server.access.middleware import log_request
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
@@ -24,7 +25,6 @@ from responses_gateway.server.http.exchange import EXCHANGE, in_thread
 from responses_gateway.server.resources.answers import named
 from responses_gateway.server.resources.socket_lanes import Lane, Lanes, WaitingMessage
 from responses_gateway.server.resources.socket_messages import continued_in
-from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import LARGE, ResponsesRequest, parse_message
 
@@ -81,19 +81,11 @@ class SocketResponses:
 
     def log_refusal(self, error: ApiError) -> None:
         """Log a message that is refused before it has a `Creation`, as a request over HTTP is logged."""
-        if not self._responses.live.current.settings.access_log:
-            return
-        exchange = self._request[EXCHANGE]
-        line = {
-            "request_id": exchange.request_id,
-            "method": "WS",
-            "path": self._request.path,
-            "status": error.status,
-            "client": exchange.address or self._request.remote,
-            "code": error.code,
-            "key": exchange.client,
-        }
-        logs.routine(logging.WARNING, "request", logs.present(line))
+        if self._responses.live.current.settings.access_log:
+            exchange = self._request[EXCHANGE]
+            client = exchange.address or self._request.remote
+            fields = {"method": "WS", "path": self._request.path, "status": error.status, "client": client, "code": error.code}
+            log_request(logging.WARNING, exchange, fields)
 
     # ---- the request ---------------------------------------------------------------------------------------------------
 
