@@ -45,3 +45,10 @@ def test_garbage_is_read_alike_however_it_is_cut(name: str, data: st.DataObject)
         subject = parser(family.reasoning, family.tools, schemas=TOOLS, thinking_open=opened)
         outcomes.append(play(subject, pieces, reason))
     assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def test_a_member_that_is_nested_too_deep_to_be_read_is_no_failure() -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    text = f'<tool_call>\n{{"x": {deep}, "name": "get_weather", "arguments": {{"city": "Rome"}}}}\n</tool_call>'
+    (call,) = play(parser(None, "hermes", schemas=TOOLS), whole(text)).items
+    assert (call["call"], call["arguments"]) == ("get_weather", '{"city": "Rome"}')

@@ -38,6 +38,7 @@ from responses_gateway.parsers.arguments.values import dumps, escape, given, obv
         ("['a', None]", {"array"}, ["a", None]),
         ("{'a': {1, 2}}", {"object"}, "{'a': {1, 2}}"),
         ("[NaN]", {"array"}, "[NaN]"),
+        ("[1e400]", {"array"}, "[1e400]"),
         ("[1", {"array"}, "[1"),
         ("[" * 100_000, {"array"}, "[" * 100_000),
         ("5", {"array"}, 5),
@@ -78,6 +79,7 @@ def test_the_types_of_a_schema(schema: Any, types: set[str]) -> None:
     [
         ("5", 5),
         ("-1.5e3", -1500.0),
+        ("[1e400]", "[1e400]"),
         ("007", "007"),
         ("true", True),
         ("null", None),

@@ -296,5 +296,5 @@ def _parameters(deltas: DeltaBuffer, name: str | None) -> Collection[str]:
 def _loads(pieces: list[str]) -> object:
     try:
         return json.loads("".join(pieces))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

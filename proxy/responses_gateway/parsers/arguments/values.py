@@ -178,7 +178,7 @@ def _structure(text: str, types: frozenset[str]) -> str | None:
 def _loads(text: str) -> Any:
     """Return the value of JSON text, or of a Python literal that JSON can express; None if it is neither."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         pass
     try:
@@ -191,3 +191,10 @@ def _loads(text: str) -> Any:
 
 def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):  # it could not be written as JSON again
+        raise ValueError(f"{text} is too large")
+    return number
