@@ -19,6 +19,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from responses_gateway.commands import Unusable
 from responses_gateway.commands.help_parser import HelpParser
 
 # What imports make stays: with its usual threshold the collector would look through it a hundred times while a command starts.
@@ -65,7 +66,11 @@ def _run(argv: Sequence[str]) -> int:
             command, args = parse(argv)
     except SystemExit as ended:  # argparse has printed its message: --help, --version, wrong usage
         return ended.code if isinstance(ended.code, int) else 1
-    status: int = command.run(args)
+    try:
+        status: int = command.run(args)
+    except Unusable as error:
+        print(f"responses-gateway: {error}", file=sys.stderr)
+        status = error.status
     return status
 
 

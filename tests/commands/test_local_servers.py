@@ -10,9 +10,9 @@ from threading import Thread
 
 import pytest
 
+from responses_gateway.commands import Unusable
 from responses_gateway.commands.client_files import change, restore, restore_own
 from responses_gateway.commands.client_program import tell_how_to_go_on
-from responses_gateway.commands.gateway_offer import Unusable
 from responses_gateway.commands.local_servers import LocalServer, choose_server, find_servers, suggested
 from tests.ports import free_port
 

@@ -1,1 +1,10 @@
 """The subcommands of `responses-gateway`, one file each: `add_arguments(parser)` and `run(args) -> exit code`."""
+
+
+class Unusable(Exception):
+    """A command cannot do its work, for want of a gateway, say, or of a file. The text says what to do about it, which the
+    command line prints; `status` is the exit status."""
+
+    def __init__(self, text: str, status: int = 1) -> None:
+        super().__init__(text)
+        self.status = status

@@ -19,7 +19,7 @@ from responses_gateway.commands.client_program import (
     state_folder,
     tell_how_to_go_on,
 )
-from responses_gateway.commands.gateway_offer import Offer, Unusable, key_in, served_model
+from responses_gateway.commands.gateway_offer import Offer, key_in, served_model
 from responses_gateway.commands.own_gateway import offer_at, run_with_gateway
 
 _CLIENT = ClientProgram(
@@ -43,16 +43,11 @@ _KEY = "CLAUDE_GATEWAY_KEY"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run Claude Code. Returns its exit status, 127 if it is not installed, 1 without a gateway or the key that is named, 2 for
-    a wrong URL."""
+    """Run Claude Code. Returns its exit status, 127 if it is not installed. Raises `Unusable`."""
     binary = _CLIENT.find()
     if binary is None:
         return NOT_INSTALLED
-    try:
-        key = key_in(args.env_key, os.environ)
-    except Unusable as error:
-        print(f"responses-gateway: {error}", file=sys.stderr)
-        return 1
+    key = key_in(args.env_key, os.environ)
     home = (args.claude_home or state_folder("claude", os.environ)).absolute()
     if args.claude_home is None:
         _answer_first_questions(home)

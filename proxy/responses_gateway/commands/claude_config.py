@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from responses_gateway.commands import client_files
+from responses_gateway.commands import Unusable, client_files
 from responses_gateway.commands.client_files import change, restore, restore_own
 from responses_gateway.commands.gateway_offer import (
     DEFAULT_URL,
     Offer,
-    Unusable,
     key_in,
     offer_of,
     read_url,
@@ -50,33 +49,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print or write the environment. Returns 0, 1 without a gateway to ask or a usable file, 2 for a wrong argument."""
+    """Print or write the environment. Returns 0. Raises `Unusable`."""
     if args.env_key is not None and not _VARIABLE.fullmatch(args.env_key):
-        print("responses-gateway: --env-key: expected the name of an environment variable", file=sys.stderr)
-        return 2
+        raise Unusable("--env-key: expected the name of an environment variable", status=2)
     url = read_url(args.url)
-    if url is None:
-        return 2
     home = args.claude_home or Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
     path = home / ("settings.json" if args.default else PROFILE)
-    try:
-        if args.restore:
-            print(restore(path) if args.default else restore_own(path))
-            return 0
-        key_in(args.env_key, os.environ)
-        offer = offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
-        model = args.model or offer.models[0]
-        variables = environment(url, model, offer)
-        warn(model, offer)
-        if args.write:
-            print(write(path, variables, args.env_key))
-            if not args.default:
-                print(f"Start it with: claude --settings {shlex.quote(str(path))}")
-        else:
-            print("\n".join(_exported(variables, args.env_key)))
-    except Unusable as error:
-        print(f"responses-gateway: {error}", file=sys.stderr)
-        return 1
+    if args.restore:
+        print(restore(path) if args.default else restore_own(path))
+        return 0
+    key_in(args.env_key, os.environ)
+    offer = offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
+    model = args.model or offer.models[0]
+    variables = environment(url, model, offer)
+    warn(model, offer)
+    if args.write:
+        print(write(path, variables, args.env_key))
+        if not args.default:
+            print(f"Start it with: claude --settings {shlex.quote(str(path))}")
+    else:
+        print("\n".join(_exported(variables, args.env_key)))
     return 0
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from responses_gateway.commands.gateway_offer import Unusable
+from responses_gateway.commands import Unusable
 
 
 def add_arguments(parser: argparse.ArgumentParser, profile: str, for_all: str) -> None:
@@ -23,26 +23,17 @@ def add_arguments(parser: argparse.ArgumentParser, profile: str, for_all: str) -
     parser.add_argument("--restore", action="store_true", help="undo the last --write")
 
 
-def change(path: Path, changed: Callable[[str], tuple[str, str]]) -> str:
-    """Change a file, which may be missing, and keep a backup beside it. `changed` returns its new text, given the one that it
-    has, and a note for the user. Returns what was done, as text. Raises `Unusable`."""
-    return _apply(path, changed, back_up)
-
-
-def renew(path: Path, changed: Callable[[str], tuple[str, str]]) -> None:
-    """Change a file as `change` does, but without a backup: one written at each start would leave many. Raises `Unusable`."""
-    _apply(path, changed, lambda _: None)
-
-
-def _apply(path: Path, changed: Callable[[str], tuple[str, str]], keep: Callable[[Path], Path | None]) -> str:
-    """Change a file. `keep` is called before a text is replaced, and returns its backup, if it makes one."""
+def change(path: Path, changed: Callable[[str], tuple[str, str]], *, with_backup: bool = True) -> str:
+    """Change a file, which may be missing, and keep a backup beside it, unless it is written at each start, which would leave
+    many. `changed` returns its new text, given the one that it has, and a note for the user. Returns what was done, as text.
+    Raises `Unusable`."""
     path = path.resolve()  # a symbolic link stays one
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         after, note = changed(before)
         if after == before:
             return f"{path} is up to date.{note}"
-        backup = keep(path) if before else None
+        backup = back_up(path) if before and with_backup else None
         _replace(path, after)
     except (OSError, UnicodeError) as error:
         raise Unusable(f"{path}: {error}") from None

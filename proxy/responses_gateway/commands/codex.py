@@ -40,7 +40,7 @@ _HELP_TIMEOUT = 10.0  # in seconds
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run Codex. Returns its exit status, 127 if it is not installed, 1 without a gateway, 2 for a wrong URL."""
+    """Run Codex. Returns its exit status, 127 if it is not installed. Raises `Unusable`."""
     binary = _CLIENT.find()
     if binary is None:
         return NOT_INSTALLED

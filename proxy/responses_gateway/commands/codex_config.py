@@ -14,9 +14,9 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
-from responses_gateway.commands import client_files
-from responses_gateway.commands.client_files import change, renew, restore, restore_own
-from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, offer_of, read_url, warn_of_small_window
+from responses_gateway.commands import Unusable, client_files
+from responses_gateway.commands.client_files import change, restore, restore_own
+from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, offer_of, read_url, warn_of_small_window
 
 PROVIDER = "responses-gateway"
 # Codex reads it on top of config.toml, if it is started with `--profile` and this name.
@@ -47,29 +47,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print or write the configuration. Returns 0, 1 without a gateway to ask or a file that can be used, 2 for a wrong URL."""
+    """Print or write the configuration. Returns 0. Raises `Unusable`."""
     url = read_url(args.url)
-    if url is None:
-        return 2
     home = args.codex_home or Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
     path = home / ("config.toml" if args.default else f"{PROFILE}.config.toml")
-    try:
-        if args.restore:
-            print(restore(path) if args.default else restore_own(path))
-            return 0
-        offer = offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
-        model = args.model or preferred(offer.models, path)
-        config = configuration(url, model, args.env_key, web_search=offer.web_search)
-        warn(model, offer)
-        if args.write:
-            print(write(path, config))
-            if not args.default:
-                print(f"Start it with: codex --profile {PROFILE}")
-        else:
-            print(tomlkit.dumps(merged(tomlkit.document(), config)).rstrip())
-    except Unusable as error:
-        print(f"responses-gateway: {error}", file=sys.stderr)
-        return 1
+    if args.restore:
+        print(restore(path) if args.default else restore_own(path))
+        return 0
+    offer = offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
+    model = args.model or preferred(offer.models, path)
+    config = configuration(url, model, args.env_key, web_search=offer.web_search)
+    warn(model, offer)
+    if args.write:
+        print(write(path, config))
+        if not args.default:
+            print(f"Start it with: codex --profile {PROFILE}")
+    else:
+        print(tomlkit.dumps(merged(tomlkit.document(), config)).rstrip())
     return 0
 
 
@@ -190,7 +184,7 @@ def write(path: Path, config: Mapping[str, Any]) -> str:
 def write_own(path: Path, config: Mapping[str, Any]) -> None:
     """Write the file of the home that Codex has here for itself: the provider is all new, because a key that an earlier start
     named would be asked for at each later one. What Codex has noted there stays. Raises `Unusable`."""
-    renew(path, lambda text: _with_ours(path, _without_provider(text), config))
+    change(path, lambda text: _with_ours(path, _without_provider(text), config), with_backup=False)
 
 
 def _without_provider(text: str) -> str:

@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import httpx
 
-from responses_gateway.commands.gateway_offer import Unusable, ask, error_of
+from responses_gateway.commands import Unusable
+from responses_gateway.commands.gateway_offer import ask, error_of
 from responses_gateway.settings import variable
 
 _ADMIN_KEY = variable("admin_key")

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from responses_gateway.commands import Unusable
 from responses_gateway.settings import Settings, backend_url
 from responses_gateway.wire.hosts.addresses import is_loopback
 
@@ -23,10 +24,6 @@ _MESSAGE_LIMIT = 300
 _OR_NAMED = ", or give --model"
 # Codes of a gateway's errors that are about its URL.
 _ABOUT_URL = {"host_not_allowed", "https_required"}
-
-
-class Unusable(Exception):
-    """There is no such gateway, or no such file; the text says what to do."""
 
 
 class BackendDown(Unusable):
@@ -47,13 +44,12 @@ class Offer:
     served: frozenset[str] = frozenset()
 
 
-def read_url(text: str) -> str | None:
-    """Return the base URL of a gateway that the user has named; None, with a message to the user, if it is none."""
+def read_url(text: str) -> str:
+    """Return the base URL of a gateway that the user has named. Raises `Unusable`."""
     try:
         return backend_url(text)
     except ValueError as error:
-        print(f"responses-gateway: --url: {error}", file=sys.stderr)
-        return None
+        raise Unusable(f"--url: {error}", status=2) from None
 
 
 def offer_of(url: str, env_key: str | None, environ: Mapping[str, str], *, needs_models: bool) -> Offer:

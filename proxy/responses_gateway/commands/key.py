@@ -9,6 +9,8 @@ import re
 import sys
 from pathlib import Path
 
+from responses_gateway.commands import Unusable
+
 # The name of a client that nobody has named.
 _NAME = "alice"
 # Actions that are for a gateway that runs alone.
@@ -46,16 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the action says. Returns 2 for arguments that are not valid, 1 for a file that cannot be changed, or a gateway
-    that refuses."""
+    """Do what the action says. Returns 0. Raises `Unusable`."""
     problem = _misuse(args)
     if problem:
-        print(f"responses-gateway: {problem}", file=sys.stderr)
-        return 2
-    if args.action in _AT_GATEWAYS or args.url is not None:
-        return _at_gateway(args)
+        raise Unusable(problem, status=2)
     args.name = args.name or _NAME
-    return _for_settings(args)
+    if args.action in _AT_GATEWAYS or args.url is not None:
+        _at_gateway(args)
+    else:
+        _for_settings(args)
+    return 0
 
 
 def _misuse(args: argparse.Namespace) -> str:
@@ -72,30 +74,22 @@ def _misuse(args: argparse.Namespace) -> str:
     return ""
 
 
-def _at_gateway(args: argparse.Namespace) -> int:
+def _at_gateway(args: argparse.Namespace) -> None:
     from responses_gateway.commands.gateway_keys import GatewayKeys, read_fields
-    from responses_gateway.commands.gateway_offer import DEFAULT_URL, Unusable, read_url
+    from responses_gateway.commands.gateway_offer import DEFAULT_URL, read_url
 
-    url = read_url(args.url or DEFAULT_URL)
-    if url is None:
-        return 2
-    name = args.name or _NAME
-    try:
-        keys = GatewayKeys.of_environment(url, os.environ)
-        if args.action == "list":
-            print("\n".join(keys.lines()) or "There are no keys.")
-        elif args.action == "remove":
-            keys.remove(name)
-            print(f"Revoked the key of {name}.")
-        else:
-            print(f"The key for {name}, which is shown only once:\n\n  {keys.add(name, read_fields(args.limit))}\n")
-    except Unusable as error:
-        print(f"responses-gateway: {error}", file=sys.stderr)
-        return 1
-    return 0
+    keys = GatewayKeys.of_environment(read_url(args.url or DEFAULT_URL), os.environ)
+    name = args.name
+    if args.action == "list":
+        print("\n".join(keys.lines()) or "There are no keys.")
+    elif args.action == "remove":
+        keys.remove(name)
+        print(f"Revoked the key of {name}.")
+    else:
+        print(f"The key for {name}, which is shown only once:\n\n  {keys.add(name, read_fields(args.limit))}\n")
 
 
-def _for_settings(args: argparse.Namespace) -> int:
+def _for_settings(args: argparse.Namespace) -> None:
     """Print the key and the entry for the settings, or write it."""
     from responses_gateway.settings import ApiKey, SettingsError
     from responses_gateway.settings.keys import SHORTEST_KEY, hash_of, new_key
@@ -103,43 +97,36 @@ def _for_settings(args: argparse.Namespace) -> int:
 
     key = sys.stdin.readline().strip() if args.action == "hash" else new_key()
     if len(key) < SHORTEST_KEY:
-        print(f"responses-gateway: a key needs at least {SHORTEST_KEY} characters", file=sys.stderr)
-        return 2
+        raise Unusable(f"a key needs at least {SHORTEST_KEY} characters", status=2)
     hashed = hash_of(key)
     try:
         load({"api_keys": {args.name: hashed}}, None, {})  # checks the name
     except SettingsError as error:
-        print(f"responses-gateway: --name: {str(error).rpartition(': ')[2]}", file=sys.stderr)
-        return 2
+        raise Unusable(f"--name: {str(error).rpartition(': ')[2]}", status=2) from None
     if args.action == "add":
-        return _add(args.config, args.name, key, hashed)
+        _add(args.config, args.name, key, hashed)
+        return
     if args.action == "new":
         print(f"The key for the client, which is shown only once:\n\n  {key}\n")
         print("Add this entry to the gateway's settings file, which needs only the hash:\n")
     limits = ", ".join(name for name in ApiKey.model_fields if name != "hash")
     print(f"api_keys:\n  {args.name}:\n    hash: {hashed}\n    # optional limits for this key: {limits}")
-    return 0
 
 
-def _add(path: Path, name: str, key: str, hashed: str) -> int:
+def _add(path: Path, name: str, key: str, hashed: str) -> None:
     from responses_gateway.commands.client_files import change
-    from responses_gateway.commands.gateway_offer import Unusable
 
     try:
         done = change(path, lambda text: (_with_entry(text, name, hashed), ""))
     except Unusable as error:
-        print(f"responses-gateway: {path}: {error}", file=sys.stderr)
-        return 1
+        raise Unusable(f"{path}: {error}") from None
     print(f"The key for {name}, which is shown only once:\n\n  {key}\n\n{done}")
     print("A running gateway reads it with: responses-gateway reload")
-    return 0
 
 
 def _with_entry(before: str, name: str, hashed: str) -> str:
     """Return a settings file with one more key, and all else as it was. Raise `Unusable`."""
     import yaml
-
-    from responses_gateway.commands.gateway_offer import Unusable
 
     text = before if before.endswith("\n") or not before else f"{before}\n"
     try:

@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from responses_gateway.commands import Unusable
 from responses_gateway.commands.gateway_offer import (
     DEFAULT_URL,
     BackendDown,
     Offer,
-    Unusable,
     ask,
     is_on_this_machine,
     offer_of,
@@ -60,20 +60,17 @@ def add_gateway_arguments(parser: argparse.ArgumentParser, default_model: str) -
 
 
 def run_with_gateway(args: argparse.Namespace, home: Path, start: Callable[[str], int]) -> int:
-    """Run `start` with the URL of a gateway, whose log is in `home` if it is started here. Returns what that returns, 1 without
-    a gateway, 2 for a wrong URL."""
+    """Run `start` with the URL of a gateway, whose log is in `home` if it is started here. Returns what that returns. Raises
+    `Unusable`."""
     url = read_url(args.url or DEFAULT_URL)
-    if url is None:
-        return 2
     try:
         home.mkdir(parents=True, exist_ok=True)
         with _gateway(url, args, home / "gateway.log") as found:
             return start(found)
     except KeyboardInterrupt:  # while the gateway starts
         return 128 + signal.SIGINT
-    except (Unusable, OSError) as error:
-        print(f"responses-gateway: {error}", file=sys.stderr)
-        return 1
+    except OSError as error:
+        raise Unusable(str(error)) from None
 
 
 def offer_at(url: str, args: argparse.Namespace) -> Offer:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 import msgspec
 
-from responses_gateway.commands import running_gateways
+from responses_gateway.commands import Unusable, running_gateways
 from responses_gateway.server.process.control import RELOAD
 
 add_arguments = running_gateways.add_arguments
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what takes effect, and when. Returns 1 if nothing has changed because a setting is wrong, or if no gateway runs."""
-    return running_gateways.give(args, _reload)
-
-
-def _reload(gateway: running_gateways.RunningGateway) -> int:
-    gateway.send(RELOAD)
-    gateway.connection.settimeout(None)  # it reads certificates, tokenizers and tables of models
-    try:
-        outcome = msgspec.json.decode(gateway.lines.readline(), type=str | tuple[list[str], list[str], list[str]])
-    except (OSError, msgspec.DecodeError):
-        outcome = "It ended while it was reading the file."
+    """Print what takes effect, and when. Raises `Unusable` if nothing has changed because a setting is wrong, or if no gateway
+    runs."""
+    with running_gateways.chosen(args) as gateway:
+        gateway.send(RELOAD)
+        gateway.connection.settimeout(None)  # it reads certificates, tokenizers and tables of models
+        try:
+            outcome = msgspec.json.decode(gateway.lines.readline(), type=str | tuple[list[str], list[str], list[str]])
+        except (OSError, msgspec.DecodeError):
+            outcome = "It ended while it was reading the file."
     if isinstance(outcome, str):
-        print(f"responses-gateway: {gateway.title} has changed nothing:\n{outcome}", file=sys.stderr)
-        return 1
+        raise Unusable(f"{gateway.title} has changed nothing:\n{outcome}")
     at_once, rolling, restart = map(", ".join, outcome)
     has_certificate = gateway.introduction.url.startswith("https:")
     unchanged = "no setting has changed, the certificate was read again" if has_certificate else "nothing has changed"

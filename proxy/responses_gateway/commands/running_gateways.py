@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from responses_gateway.commands import Unusable
 from responses_gateway.commands.argument_types import count, port
 from responses_gateway.server.process.control import Introduction, control_folder
 
@@ -22,10 +22,6 @@ from responses_gateway.server.process.control import Introduction, control_folde
 _TIMEOUT = 5.0
 # Seconds after which a socket that refuses connections was left by a killed process. A younger one may be about to listen.
 _SETTLED = 60.0
-
-
-class _NoGateway(Exception):
-    """There is no gateway to give the order to, or more than one; the text says what to do."""
 
 
 class RunningGateway(NamedTuple):
@@ -51,23 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pid", type=count, metavar="PID", help="process id of the gateway, or of its workers' parent")
 
 
-def give(args: argparse.Namespace, order: Callable[[RunningGateway], int]) -> int:
-    """Give an order to the gateway that the arguments choose. Return its exit status, 1 without such a gateway."""
-    try:
-        with _chosen(args) as gateway:
-            return order(gateway)
-    except _NoGateway as error:
-        print(f"responses-gateway: {error}", file=sys.stderr)
-        return 1
-
-
 @contextmanager
-def _chosen(args: argparse.Namespace) -> Iterator[RunningGateway]:
-    """Give the only gateway that runs, or the one that the arguments name. Raise `_NoGateway`."""
+def chosen(args: argparse.Namespace) -> Iterator[RunningGateway]:
+    """Give the only gateway that runs, or the one that the arguments name. Raise `Unusable`."""
     try:
         folder = control_folder(os.environ)
     except OSError as error:
-        raise _NoGateway(str(error)) from None
+        raise Unusable(str(error)) from None
     with ExitStack() as stack:
         gateways = [gateway for each in _connections(folder) if (gateway := _introduced(each, stack)) is not None]
         yield _only_one(gateways, args, folder)
@@ -79,10 +65,10 @@ def _only_one(gateways: list[RunningGateway], args: argparse.Namespace, folder: 
         return wanted[0]
     listed = "".join(f"\n  {gateway.introduction.url} (process {gateway.introduction.pid})" for gateway in gateways)
     if wanted:
-        raise _NoGateway(f"several gateways are running: choose one with --port or --pid{listed}")
+        raise Unusable(f"several gateways are running: choose one with --port or --pid{listed}")
     if gateways:
-        raise _NoGateway(f"no gateway is running there; these are:{listed}")
-    raise _NoGateway(
+        raise Unusable(f"no gateway is running there; these are:{listed}")
+    raise Unusable(
         f"this user has no running gateway on this machine ({folder} is empty): see `responses-gateway docs running`"
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import select
 import sys
-from functools import partial
 
 from responses_gateway.commands import running_gateways
 from responses_gateway.server.process.control import STOP, STOP_NOW
@@ -21,15 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Return when the gateway has ended; 1 if none runs."""
-    return running_gateways.give(args, partial(_stop, order=STOP_NOW if args.now else STOP))
-
-
-def _stop(gateway: running_gateways.RunningGateway, order: str) -> int:
-    gateway.send(order)
-    if not select.select([gateway.connection], [], [], _SOON)[0]:
-        longest = f"{gateway.introduction.stop_timeout:g} s at most"
-        print(f"Waiting for running responses ({longest}). `responses-gateway stop --now` ends them at once.", file=sys.stderr)
-        select.select([gateway.connection], [], [])  # its end closes the connection
-    print(f"Stopped {gateway.title}.")
+    """Return when the gateway has ended. Raises `Unusable` if none runs."""
+    with running_gateways.chosen(args) as gateway:
+        gateway.send(STOP_NOW if args.now else STOP)
+        if not select.select([gateway.connection], [], [], _SOON)[0]:
+            longest = f"{gateway.introduction.stop_timeout:g} s at most"
+            advice = "`responses-gateway stop --now` ends them at once."
+            print(f"Waiting for running responses ({longest}). {advice}", file=sys.stderr)
+            select.select([gateway.connection], [], [])  # its end closes the connection
+        print(f"Stopped {gateway.title}.")
     return 0
