@@ -267,7 +267,7 @@ def _add_operations(
     sums_of = partial(usage_sums, workers) if workers is not None else parts.accounts.usage.sums
     admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda _done, _name, _fields: None))
     routes = [
-        HttpRoute("GET", "/admin/usage", UsageExport(sums_of, parts.divisions).export),
+        HttpRoute("GET", "/admin/usage", UsageExport(sums_of, parts.responses.reports.divisions).export),
         HttpRoute("GET", "/admin/backends", admin.list_backends),
         HttpRoute("POST", "/admin/backends", admin.add),
         HttpRoute("GET", "/admin/backends/{name}", admin.show),

@@ -89,7 +89,6 @@ async def open_parts(
             opened.autoconfiguration,
             opened.accounts,
             served.routes,
-            served.divisions,
             served.questions,
         )
 

@@ -11,7 +11,7 @@ from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
-from responses_gateway.server.generation.request_log.usage import Divide, TokenUsage
+from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.routes import Route
 from responses_gateway.server.identity.sources import Sources
@@ -36,8 +36,8 @@ class Accounts(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What `lifespan.open_parts` opens. `settings` are those at the start; `live` has those in force. `pools` finds
-    backends, in a process that is alone. `routes` are those of the features, `divisions` the labels by which they
-    divide usage, and `questions` what their parts in other workers may ask."""
+    backends, in a process that is alone. `routes` are those of the features, and `questions` what their parts in other
+    workers may ask."""
 
     settings: Settings
     metrics: Metrics
@@ -51,5 +51,4 @@ class Parts:
     autoconfiguration: Autoconfiguration
     accounts: Accounts
     routes: Sequence[Route]
-    divisions: Mapping[str, Divide]
     questions: Mapping[str, Callable[..., Any]]

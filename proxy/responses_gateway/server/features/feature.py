@@ -15,11 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from responses_gateway.backend.pool_options import Share
-from responses_gateway.server.generation.additions import Announce, Conclude, Note, Postpone, RelayedRoute, Step, Traced
+from responses_gateway.server.generation.additions import Additions
 from responses_gateway.server.generation.background.runner import Background
-from responses_gateway.server.generation.preparation.ground import HostedToolbox
-from responses_gateway.server.generation.request_log.reports import Reader
-from responses_gateway.server.generation.request_log.usage import Divide
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.routes import Route
 from responses_gateway.settings import SECTIONS, Section, Settings, SettingsError
@@ -43,39 +40,18 @@ class Core:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """What a feature adds.
+class Opened(Additions):
+    """What a feature adds: to the making of responses, `routes` that are served, and `questions` that workers ask each other,
+    by name."""
 
-    `steps` change a request that is ready to be sent. `toolboxes` have tools that the gateway runs itself. `announcements` are
-    told of background responses before they begin, and `postponements` may let these wait. The last event of an answer waits
-    for `conclusions`; `readers` get the requests that were reported. `tool_steps`, which come first, are for requests with
-    tools alone, and `tool_notes` are taken of their answers that have ended; `session_steps` and `session_notes` are for those
-    that belong to a session; of these, `relayed_routes` change where those that are relayed go. `traced` tell more in traces.
-    `divisions` have labels by which usage may be divided, too. `routes` are served, and `questions` are those that workers ask
-    each other, by name."""
-
-    steps: Sequence[Step] = ()
-    toolboxes: Sequence[HostedToolbox] = ()
-    announcements: Sequence[Announce] = ()
-    postponements: Sequence[Postpone] = ()
-    tool_steps: Sequence[Step] = ()
-    tool_notes: Sequence[Note] = ()
-    session_steps: Sequence[Step] = ()
-    session_notes: Sequence[Note] = ()
-    relayed_routes: Sequence[RelayedRoute] = ()
-    conclusions: Sequence[Conclude] = ()
-    traced: Sequence[Traced] = ()
-    readers: Sequence[Reader] = ()
-    divisions: Mapping[str, Divide] = field(default_factory=dict)
     routes: Sequence[Route] = ()
     questions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
 
 class Served(NamedTuple):
-    """What the features serve: routes for clients, operators and visitors, divisions of usage, answers for other workers."""
+    """What the features serve: routes for clients, operators and visitors, answers for other workers."""
 
     routes: list[Route]
-    divisions: dict[str, Divide]
     questions: dict[str, Callable[..., Any]]
 
 
@@ -102,16 +78,14 @@ async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExi
     if unknown:
         raise SettingsError("\n".join(f"unknown setting {name}" for name in unknown))
     additions = core.responses.additions
-    served = Served([], {}, {})
+    served = Served([], {})
     for feature in features:
         opened = await feature.open(core, stack)
         if opened is not None:
             core.metrics.declare(feature.metrics)
-            for kind in fields(additions):  # which `Opened` has under the same names
+            for kind in fields(additions):
                 getattr(additions, kind.name).extend(getattr(opened, kind.name))
-            core.responses.reports.readers.extend(opened.readers)
             served.routes.extend(opened.routes)
-            served.divisions.update(opened.divisions)
             served.questions.update(opened.questions)
     return served
 

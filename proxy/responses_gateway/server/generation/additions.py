@@ -36,7 +36,13 @@ Traced: TypeAlias = Callable[[PreparedRequest, Trace], None]
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """Lists that are filled while the gateway opens, in the order of the features, and empty where no feature adds anything."""
+    """Lists that are filled while the gateway opens, in the order of the features, and empty where no feature adds anything.
+
+    `steps` change a request that is ready to be sent. `toolboxes` have tools that the gateway runs itself. `announcements` are
+    told of background responses before they begin, and `postponements` may let these wait. The last event of an answer waits
+    for `conclusions`. `tool_steps`, which come first, are for requests with tools alone, and `tool_notes` are taken of their
+    answers that have ended; `session_steps` and `session_notes` are for those that belong to a session; of these,
+    `relayed_routes` change where those that are relayed go. `traced` tell more in traces."""
 
     steps: list[Step] = field(default_factory=list)
     toolboxes: list[HostedToolbox] = field(default_factory=list)

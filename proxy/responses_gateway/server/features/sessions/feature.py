@@ -58,10 +58,10 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     stack.push_async_callback(usage.close)
     memory = SessionMemory(core.responses, table, usage)
     stack.push_async_callback(memory.close)
+    core.responses.reports.readers.append(memory.read)
+    core.responses.reports.divisions[SESSION] = usage.divide
     pages = SessionPages(memory)
     return Opened(
-        readers=[memory.read],
-        divisions={SESSION: usage.divide},
         session_notes=[memory.note],
         traced=[AgentTraces().tell],
         routes=[

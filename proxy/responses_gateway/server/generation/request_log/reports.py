@@ -35,7 +35,7 @@ from responses_gateway.server.generation.request_log.metrics import (
     UNSEEN_TOKENS,
 )
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
-from responses_gateway.server.generation.request_log.usage import TokenUsage
+from responses_gateway.server.generation.request_log.usage import Divide, TokenUsage
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.gen_ai import CallTiming, GenAiMetrics
 from responses_gateway.telemetry.instruments import key_label
@@ -84,7 +84,9 @@ class RequestReports:
         self.running = 0  # requests
         self.relaying: dict[RequestFacts, Callable[[], Usage]] = {}  # those that are only relayed, with what each has used
         self.usage = usage
+        # Filled while the gateway opens, as `Additions` are: who gets the requests, and labels by which usage is divided, too.
         self.readers: list[Reader] = []
+        self.divisions: dict[str, Divide] = {}
         self._logs_lines = logs_lines
         self._ended: list[RequestFacts] = []
         self._warned: set[tuple[str, str]] = set()  # of what, for which model
