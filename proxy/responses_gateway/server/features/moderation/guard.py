@@ -95,11 +95,6 @@ def read_judgement(answer: str) -> Judgement | None:
     return Judgement(True, tuple(name.strip()[:_LONGEST] for name in named[:_MOST] if name.strip()))
 
 
-def failure(code: str, message: str) -> dict[str, Any]:
-    """Return what stands in the place of a result, in the API's words."""
-    return {"type": "error", "code": code, "message": message}
-
-
 class GuardFailed(Exception):
     """The guard did not answer, or not as it should."""
 

@@ -14,7 +14,7 @@ from responses_gateway.server.features.moderation.guard import (
     GuardFailed,
     InputTooLong,
     Judgement,
-    failure,
+    Side,
 )
 from responses_gateway.wire.chat import has_media
 from responses_gateway.wire.deltas import Usage
@@ -22,8 +22,9 @@ from responses_gateway.wire.errors import ApiError, invalid_request, server_erro
 
 # Characters of the user's last words that the guard gets with an answer.
 _QUESTION = 2_000
-_NOT_JUDGED = failure("not_judged", "There was nothing to judge.")
-_FAILED = failure("moderation_failed", "The guard model could not judge this.")
+# What stands in the place of a result, in the API's words.
+_NOT_JUDGED = {"type": "error", "code": "not_judged", "message": "There was nothing to judge."}
+_FAILED = {"type": "error", "code": "moderation_failed", "message": "The guard model could not judge this."}
 
 
 class Moderation:
@@ -39,8 +40,7 @@ class Moderation:
         self._judged: Sequence[Mapping[str, Any]] = ()  # what the model was asked last
         self._question = _last_question(chat["messages"])[-_QUESTION:]
         self._results: dict[str, dict[str, Any]] = {"input": _NOT_JUDGED, "output": _NOT_JUDGED}
-        self._input = SAFE
-        self._output = SAFE
+        self._judgements: dict[Side, Judgement] = {"input": SAFE, "output": SAFE}
         self._judging_input: asyncio.Task[None] | None = None
         if modes.input == "block" and has_media(chat["messages"]):
             message = "The guard model of this gateway reads text alone: images, sound and files cannot be judged."
@@ -64,14 +64,14 @@ class Moderation:
             self._judging_input = asyncio.create_task(self._score_input(texts, self._judging_input))
             return
         try:
-            self._note_input(await self._guard.judge_input(texts, self._headers))
+            self._note("input", await self._guard.judge_input(texts, self._headers))
         except InputTooLong:
             message = "The input is too long to be judged by the guard model."
             raise invalid_request(message, "moderation.policy.input.mode", "unsupported_value") from None
         except GuardFailed:
             self._results["input"] = _FAILED
             raise unjudged("input") from None
-        self.refused = self._input.flagged
+        self.refused = self._judgements["input"].flagged
 
     async def input_judged(self) -> None:
         """Wait until the input is judged."""
@@ -89,7 +89,7 @@ class Moderation:
             if self.modes.output == "block":
                 raise unjudged("output") from None
             return False
-        self._note_output(judgement)
+        self._note("output", judgement)
         return judgement.flagged
 
     def end(self) -> None:
@@ -106,22 +106,17 @@ class Moderation:
         try:
             if earlier is not None:
                 await earlier
-            self._note_input(await self._guard.judge_input(texts, self._headers))
+            self._note("input", await self._guard.judge_input(texts, self._headers))
         except GuardFailed:
             self._results["input"] = _FAILED
 
-    def _note_input(self, judgement: Judgement) -> None:
-        self._input = self._input.also(judgement)
-        if self._results["input"] is not _FAILED:
-            self._results["input"] = self._input.result(self._guard.model)
-
-    def _note_output(self, judgement: Judgement) -> None:
-        self._output = self._output.also(judgement)
-        if self._results["output"] is not _FAILED:
-            self._results["output"] = self._output.result(self._guard.model)
+    def _note(self, side: Side, judgement: Judgement) -> None:
+        self._judgements[side] = self._judgements[side].also(judgement)
+        if self._results[side] is not _FAILED:
+            self._results[side] = self._judgements[side].result(self._guard.model)
 
 
-def unjudged(side: str) -> ApiError:
+def unjudged(side: Side) -> ApiError:
     """Return the error for what cannot be judged, and must not pass without."""
     error = server_error(f"The {side} could not be judged: the guard model failed.", 503)
     error.code = "moderation_failed"
