@@ -15,6 +15,7 @@ from typing import NamedTuple
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.pool_options import ALL, Share
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.extras import how_to_install
 from responses_gateway.hosted.pdf import PdfReader, pdf_obstacle
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
@@ -267,7 +268,7 @@ def _start_timer(settings: Settings, responses: Responses, stack: AsyncExitStack
             history.sample(len(activities), sum(activity.chunks for activity in activities))
 
     timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
-    stack.push_async_callback(_cancel, timer)
+    stack.push_async_callback(end_tasks, timer)
 
 
 async def _pdf_reader(settings: Settings) -> PdfReader | None:
@@ -290,9 +291,3 @@ def _tick_interval(settings: Settings) -> float:
     """Return the seconds between two ticks, by which keep-alives and time limits are exact enough."""
     limits = [settings.keepalive_comment, settings.keepalive_event, settings.idle_timeout]
     return min(_LONGEST_TICK, min(limit for limit in limits if limit > 0) / _TICKS_PER_LIMIT)
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

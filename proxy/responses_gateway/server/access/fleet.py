@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-from responses_gateway.ended_tasks import wait_at_most
+from responses_gateway.ended_tasks import end_tasks, wait_at_most
 from responses_gateway.state.fleet_counters import CountersUnavailable, FleetCounters, LimitRequest, Verdict
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import STORE_UP, Gauge
@@ -71,9 +71,7 @@ class Fleet:
         try:
             yield
         finally:
-            reporting.cancel()
-            with suppress(asyncio.CancelledError):
-                await reporting
+            await end_tasks(reporting)
             if self.shared:
                 with suppress(CountersUnavailable):
                     await self._report()

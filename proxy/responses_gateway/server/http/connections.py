@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from aiohttp import StreamReader, http_exceptions, web
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.server.http import aiohttp_internals
 from responses_gateway.server.http.exchange import name_answer, new_request_id
 from responses_gateway.wire.errors import ApiError, server_error
@@ -86,9 +87,7 @@ async def body_limit(runner: Runner, limit: float) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
+        await end_tasks(watching)
 
 
 async def _watch(runner: Runner, limit: float) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from responses_gateway.bounded_memory import BoundedDict
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.quotas import Charge, Counter, QuotaCounters, QuotasUnavailable
 from responses_gateway.telemetry import logs
@@ -76,9 +77,7 @@ class Ledger:
         """Write what is left, if the counters can be reached, and disconnect."""
         if self._written:
             await asyncio.wait(list(self._written.values()), timeout=WAIT_LIMIT)
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        await end_tasks(self._task)
         if self._waiting:
             logs.logger().error("quotas not charged", extra=logs.fields(responses=len(self._waiting)))
         await self._counters.close()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.state import NewEvents, StoreUnavailable
 from responses_gateway.state.events import EventTable
 from responses_gateway.telemetry import logs
@@ -77,9 +78,7 @@ class EventLog:
 
     async def close(self) -> None:
         """Stop. All streams have settled."""
-        if self._writer is not None:
-            self._writer.cancel()
-            await asyncio.wait({self._writer})
+        await end_tasks(self._writer)
 
     async def _write_waiting(self) -> None:
         clock = time.monotonic
