@@ -22,8 +22,8 @@ from responses_gateway.ended_tasks import end_tasks, wait_at_most
 from responses_gateway.request import Loss
 from responses_gateway.request.parameters.background_options import LONG_WINDOWS, long_window
 from responses_gateway.server.features.completion_windows.schedule import ModelSchedule
-from responses_gateway.server.generation.background.response import BackgroundResponse, end_lost
-from responses_gateway.server.generation.background.runner import Background
+from responses_gateway.server.generation.background.response import end_lost
+from responses_gateway.server.generation.background.runner import Background, detached_record, new_response
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import started_record
@@ -116,11 +116,8 @@ class CompletionWindows:
     async def _accept(self, prepared: PreparedRequest, translator: Translator, settings: Settings, window: str) -> str:
         """Store a response that waits; return it as it stands. Raise `ApiError` if it may not wait, `StoreUnavailable`."""
         caller = prepared.caller
-        record = prepared.record
+        record = detached_record(prepared)
         request = prepared.context.request
-        if record is None:
-            message = "'background' requires stored responses: omit 'store' or set it to true."
-            raise invalid_request(message, "background", "unsupported_parameter")
         self._responses.pool.models.serving(request.model)
         most = _most(settings)
         held = await self.table.held(caller.tenant)
@@ -242,10 +239,8 @@ class CompletionWindows:
         task = None
         try:
             await creation.prepare(request, kept=kept)
-            record = creation.prepared.record
-            assert record is not None
             background = self._background
-            response = BackgroundResponse(background.store.running, background.events, creation, replace(record, detached=True))
+            response = new_response(background, creation)
             generation = creation.start(response)
             if responses.in_flight.state is not State.SERVING:
                 raise shutting_down()

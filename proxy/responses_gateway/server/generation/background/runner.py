@@ -25,10 +25,11 @@ from responses_gateway.server.generation.background.takeover import resume
 from responses_gateway.server.generation.generation import Generation
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import save, started_record
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.metrics import CONTINUATIONS
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.generation.upstream.continuation import CannotContinue
-from responses_gateway.state import Orphan, Running, Store, StoreUnavailable
+from responses_gateway.state import Orphan, ResponseRecord, Running, Store, StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import invalid_request, server_error
 
@@ -243,10 +244,16 @@ class Background:
         await self._release(orphan.id)
 
 
-def new_response(background: Background | None, creation: Creation) -> BackgroundResponse:
-    """Return the response of a creation, to be started in the background. Raise `ApiError` 400 if it is not to be stored."""
-    record = creation.prepared.record
-    if background is None or record is None:
+def detached_record(prepared: PreparedRequest) -> ResponseRecord:
+    """Return the record of a response that is to run in the background. Raise `ApiError` 400 if it is not to be stored."""
+    if prepared.record is None:
         message = "'background' requires stored responses: omit 'store' or set it to true."
         raise invalid_request(message, "background", "unsupported_parameter")
-    return BackgroundResponse(background.store.running, background.events, creation, replace(record, detached=True))
+    return replace(prepared.record, detached=True)
+
+
+def new_response(background: Background | None, creation: Creation) -> BackgroundResponse:
+    """Return the response of a creation, to be started in the background. Raise `ApiError` 400 if it is not to be stored."""
+    record = detached_record(creation.prepared)
+    assert background is not None  # there is a store
+    return BackgroundResponse(background.store.running, background.events, creation, record)
