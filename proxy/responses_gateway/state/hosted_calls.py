@@ -85,8 +85,5 @@ def approval_digest(tenant: str, request_id: str) -> bytes:
 
 def delete_expired_approvals(sql: Sql, now: float, limit: int) -> int:
     """Delete at most `limit` approvals that have expired. Return how many."""
-    statement = "SELECT digest FROM approvals WHERE expires_at < ? ORDER BY expires_at LIMIT ?"
-    rows = sql.execute(statement, (now, limit)).fetchall()
-    for row in rows:
-        sql.execute("DELETE FROM approvals WHERE digest = ?", row)
-    return len(rows)
+    expired = "SELECT digest FROM approvals WHERE expires_at < ? ORDER BY expires_at LIMIT ?"
+    return sql.execute(f"DELETE FROM approvals WHERE digest IN ({expired})", (now, limit)).rowcount
