@@ -118,8 +118,3 @@ def step_of(task: Task, call: Mapping[str, Any], refusal: str | None) -> PlayedC
     """Return what a call of an answer leads to: the result that is written down, or what a client says that refuses it."""
     result = task.results.get(call["name"], "") if refusal is None else f"failed to parse function arguments: {refusal}"
     return PlayedCall(json.dumps([call["name"], call["arguments"]]), result)
-
-
-def repeats_of(steps: list[PlayedCall]) -> int:
-    """Count the steps that repeat an earlier one: the same call with the same result."""
-    return len(steps) - len(set(steps))

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from responses_gateway.commands.agent_tasks import INSTRUCTIONS, MOST_ANSWERS, TASKS, PlayedCall, Task, repeats_of, step_of
+from responses_gateway.commands.agent_tasks import INSTRUCTIONS, MOST_ANSWERS, TASKS, PlayedCall, Task, step_of
 from responses_gateway.probing.agent_behaviour import TaskOutcome
 from responses_gateway.probing.prober import WHOLE_ANSWER
 from responses_gateway.probing.questions import Tell
@@ -88,7 +88,8 @@ class _Gateway:
                 items.append({"type": "function_call_output", "call_id": call["call_id"], "output": step.result})
             if not made:
                 break
-        return TaskOutcome(ends, calls, repairable, repeats_of(steps), problem)
+        repeats = len(steps) - len(set(steps))  # of the same call with the same result
+        return TaskOutcome(ends, calls, repairable, repeats, problem)
 
     async def _answer(self, request: Mapping[str, Any], seconds: float) -> list[dict[str, Any]]:
         """Return the items of an answer. Raise `ValueError` for one that failed, `TimeoutError`."""
