@@ -93,10 +93,7 @@ class Follower:
                     abort(self._request)  # so that the client asks another gateway for the rest
                     return self._stream.response
                 await self._step()
-            if not self._deleted:  # a response that was deleted has no end
-                await self._stream.finish(await self._end())
-            else:
-                await self._stream.finish(b"")
+            await self._stream.finish(b"" if self._deleted else await self._end())  # what was deleted has no end
         finally:
             if response is not None:
                 response.followers.discard(self)
