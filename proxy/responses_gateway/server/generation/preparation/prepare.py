@@ -1,7 +1,7 @@
 """From a Responses request to all that is needed to ask a backend and to read its answer, in four stages.
 
 Each stage makes a new value from those before it: what the request builds on and what is opened for it (`ground.py`), the chat
-request (`translation.py`), and how it is sent, its answer read and its response kept (`Planner`)."""
+request (`translation.py`), and how it is sent, its answer read and its response kept (`Preparation._planned`)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,6 @@ class Preparation:
     known: KnownInputs = field(default_factory=lambda: KnownInputs(0))
     client_keys: ClientKeys = field(init=False)
     translator: RequestTranslator = field(init=False)
-    planner: Planner = field(init=False)
 
     def __post_init__(self) -> None:
         queue = FairQueue(1, 1)  # of long requests
@@ -82,7 +81,6 @@ class Preparation:
         translator = RequestTranslator(self.pool, self.store, self.encryption, queue, tokens, keys, self.known)
         object.__setattr__(self, "client_keys", keys)
         object.__setattr__(self, "translator", translator)
-        object.__setattr__(self, "planner", Planner(self.pool, self.store, self.encryption, self.tokenizer, keys))
 
     async def prepare(
         self,
@@ -97,7 +95,7 @@ class Preparation:
         ground = await find_ground(self.store, self.known, request, scope, previous, context)
         opened = await open_for(ground, self.toolboxes, self.pdf_reader)
         translated = await self.translator.translated(ground, opened)
-        prepared = await self.planner.planned(ground, opened, translated, summarise)
+        prepared = await self._planned(ground, opened, translated, summarise)
         if translated.beginning is not None:
             self._keep(translated.beginning, ground, prepared)
         return prepared
@@ -123,6 +121,113 @@ class Preparation:
             self.known.keep_chain(tenant, prepared.options.response_id, items, beginning, previous)
         elif growing is not None and (turns is None or turns.items == beginning.items):
             self.known.keep(tenant, growing, beginning, turns)
+
+    async def _planned(self, ground: Ground, opened: Openings, translated: Translated, summarise: Summarise) -> PreparedRequest:
+        """Return the request as it is sent. `summarise` has the backend summarise a context that is too long. Raise `ApiError`,
+        `StoreUnavailable`."""
+        scope = ground.scope
+        context = ground.context
+        chat = translated.chat
+        beginning = scope.beginning
+        start = beginning.start if beginning is not None else await scope.in_force.parsers.start(chat.body)
+        continuable = translated.continuable
+        tape = None
+        if scope.recording is not None or continuable.journal is not None or beginning is not None:
+            tape = Tape(time.time)  # of a response that is recorded, or that another gateway may take over or has begun
+        options = self._options(ground, translated, start, tape)
+        compaction = None
+        if chat.compact_threshold is not None:
+            compaction = await self._compaction(ground, translated, chat.compact_threshold, summarise)
+        if compaction is not None:
+            continuable = continuable._replace(journal=None)  # because who takes it over would write another summary
+        stored = self.store is not None and ground.request.store is not False
+        caller = scope.caller
+        waits = ground.request.background_options is not None and long_window(ground.request) is not None
+        if continuable.journal is not None or waits:
+            sealed_key = self.client_keys.sealed(caller, ground.request.model, scope.in_force.settings)
+            caller = msgspec.structs.replace(caller, sealed_key=sealed_key)
+        of_tools = () if opened.tools is None else opened.tools.reported_losses(strict=ground.policy.strict)
+        memory = None if scope.growing is None else scope.growing.memory
+        return PreparedRequest(
+            caller,
+            context,
+            self._call(ground, opened, translated, stored=stored),
+            options,
+            start,
+            # Nobody is told of what was carried over as it was.
+            [loss for loss in (*translated.losses, *of_tools) if loss.outcome != "preserved"],
+            new_record(options.response_id, context, caller, memory) if stored else None,
+            _further_turns(ground, opened, chat, options.response_id),
+            compaction,
+            continuable,
+            tape,
+        )
+
+    def _call(self, ground: Ground, opened: Openings, translated: Translated, *, stored: bool) -> ChatCall:
+        chat = translated.chat
+        # The next turn of a response has the same beginning, and so has the answer after a summary.
+        followed = (
+            stored
+            or ground.scope.caller.over_websocket
+            or chat.compacting
+            or opened.tools is not None
+            or _goes_on(ground, chat)
+        )
+        route = self._route(ground, followed=followed)
+        reading = ground.scope.reading
+        words = list if reading is None else reading.words
+        return ChatCall(
+            chat.body, translated.data, _headers(ground), route, chat.added, words=words, written=translated.written
+        )
+
+    def _route(self, ground: Ground, *, followed: bool) -> Route:
+        request = ground.request
+        reading = ground.scope.reading
+        if not self.pool.chooses:  # then nothing needs to be looked at
+            return Route(request.model)
+        if reading is None:
+            return Route(request.model, affinity_key(request, ground.context, continuable=followed))
+        # Its client sends the whole conversation each time.
+        return Route(request.model, reading.affinity or affinity_key(request, ground.context, continuable=True))
+
+    def _options(self, ground: Ground, translated: Translated, start: AnswerStart, tape: Tape | None) -> StreamOptions:
+        """Return the options of the translator of the answer; its tape has the texts that it seals."""
+        scope = ground.scope
+        chat = translated.chat
+        request = ground.request
+        continuable = translated.continuable
+        more: dict[str, Any] = {}
+        if self.tokenizer is not None:
+            more["encode"] = self.tokenizer.encode
+            more["decode"] = self.tokenizer.decode
+        if continuable.attempts:
+            more["continuable"] = continuable.now
+            more["holds_text"] = longest_stop(chat.body) > 0
+        if scope.caller.over_websocket:
+            more["stream_id"] = request.stream_id
+        if chat.encrypted_reasoning:
+            more["seal"] = self._seal("reasoning", ground, tape)
+        if chat.compacting and not chat.warming:
+            more["compaction"] = self._seal("compaction", ground, tape)
+        client = recognise(scope.caller.headers)
+        # It begins with the time, as those of `state.records.new_id` do, for the same reason.
+        new_id = f"resp_{int(time.time()):08x}{os.urandom(12).hex()}"
+        response_id = scope.kept.response_id if scope.kept is not None else new_id
+        return stream_options(scope.in_force, request, chat, client, response_id, start, scope.reading, **more)
+
+    def _seal(self, kind: Kind, ground: Ground, tape: Tape | None) -> SealText:
+        """Return what encrypts a text of the answer."""
+        seal = partial(self.encryption.encrypt, kind, ground.scope.caller.tenant, ground.request.model)
+        return seal if tape is None else tape.sealing(seal)
+
+    async def _compaction(
+        self, ground: Ground, translated: Translated, threshold: int, summarise: Summarise
+    ) -> AutomaticCompaction | None:
+        """Return the compaction that is due before the answer, if one is."""
+        context = ground.context
+        if not await is_due(threshold, context, translated.chat.body, self.encryption, self.tokenizer):
+            return None
+        return AutomaticCompaction(context, ground.scope.caller, self.encryption, summarise, translated.translation.translate)
 
 
 class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
@@ -182,123 +287,6 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
         return digest(self.call.data) == beginning.chat and checkpoint in ("", beginning.checkpoint)
 
 
-class Planner(msgspec.Struct, frozen=True, eq=False):
-    """Plans requests, with the parts that all of them share."""
-
-    pool: Pool
-    store: Store | None
-    encryption: Encryption
-    tokenizer: ModelTokenizer | None
-    keys: ClientKeys
-
-    async def planned(self, ground: Ground, opened: Openings, translated: Translated, summarise: Summarise) -> PreparedRequest:
-        """Return the request as it is sent. `summarise` has the backend summarise a context that is too long. Raise `ApiError`,
-        `StoreUnavailable`."""
-        scope = ground.scope
-        context = ground.context
-        chat = translated.chat
-        beginning = scope.beginning
-        start = beginning.start if beginning is not None else await scope.in_force.parsers.start(chat.body)
-        continuable = translated.continuable
-        tape = None
-        if scope.recording is not None or continuable.journal is not None or beginning is not None:
-            tape = Tape(time.time)  # of a response that is recorded, or that another gateway may take over or has begun
-        options = self._options(ground, translated, start, tape)
-        compaction = None
-        if chat.compact_threshold is not None:
-            compaction = await self._compaction(ground, translated, chat.compact_threshold, summarise)
-        if compaction is not None:
-            continuable = continuable._replace(journal=None)  # because who takes it over would write another summary
-        stored = self.store is not None and ground.request.store is not False
-        caller = scope.caller
-        waits = ground.request.background_options is not None and long_window(ground.request) is not None
-        if continuable.journal is not None or waits:
-            sealed_key = self.keys.sealed(caller, ground.request.model, scope.in_force.settings)
-            caller = msgspec.structs.replace(caller, sealed_key=sealed_key)
-        of_tools = () if opened.tools is None else opened.tools.reported_losses(strict=ground.policy.strict)
-        memory = None if scope.growing is None else scope.growing.memory
-        return PreparedRequest(
-            caller,
-            context,
-            self._call(ground, opened, translated, stored=stored),
-            options,
-            start,
-            # Nobody is told of what was carried over as it was.
-            [loss for loss in (*translated.losses, *of_tools) if loss.outcome != "preserved"],
-            new_record(options.response_id, context, caller, memory) if stored else None,
-            _further_turns(ground, opened, chat, options.response_id),
-            compaction,
-            continuable,
-            tape,
-        )
-
-    def _call(self, ground: Ground, opened: Openings, translated: Translated, *, stored: bool) -> ChatCall:
-        chat = translated.chat
-        # The next turn of a response has the same beginning, and so has the answer after a summary.
-        followed = (
-            stored
-            or ground.scope.caller.over_websocket
-            or chat.compacting
-            or opened.tools is not None
-            or (bool(chat.tools) and (_has_async_tools(chat) or _goes_on(ground)))
-        )
-        route = self._route(ground, followed=followed)
-        reading = ground.scope.reading
-        words = list if reading is None else reading.words
-        return ChatCall(
-            chat.body, translated.data, _headers(ground), route, chat.added, words=words, written=translated.written
-        )
-
-    def _route(self, ground: Ground, *, followed: bool) -> Route:
-        request = ground.request
-        reading = ground.scope.reading
-        if not self.pool.chooses:  # then nothing needs to be looked at
-            return Route(request.model)
-        if reading is None:
-            return Route(request.model, affinity_key(request, ground.context, continuable=followed))
-        # Its client sends the whole conversation each time.
-        return Route(request.model, reading.affinity or affinity_key(request, ground.context, continuable=True))
-
-    def _options(self, ground: Ground, translated: Translated, start: AnswerStart, tape: Tape | None) -> StreamOptions:
-        """Return the options of the translator of the answer; its tape has the texts that it seals."""
-        scope = ground.scope
-        chat = translated.chat
-        request = ground.request
-        continuable = translated.continuable
-        more: dict[str, Any] = {}
-        if self.tokenizer is not None:
-            more["encode"] = self.tokenizer.encode
-            more["decode"] = self.tokenizer.decode
-        if continuable.attempts:
-            more["continuable"] = continuable.now
-            more["holds_text"] = longest_stop(chat.body) > 0
-        if scope.caller.over_websocket:
-            more["stream_id"] = request.stream_id
-        if chat.encrypted_reasoning:
-            more["seal"] = self._seal("reasoning", ground, tape)
-        if chat.compacting and not chat.warming:
-            more["compaction"] = self._seal("compaction", ground, tape)
-        client = recognise(scope.caller.headers)
-        # It begins with the time, as those of `state.records.new_id` do, for the same reason.
-        new_id = f"resp_{int(time.time()):08x}{os.urandom(12).hex()}"
-        response_id = scope.kept.response_id if scope.kept is not None else new_id
-        return stream_options(scope.in_force, request, chat, client, response_id, start, scope.reading, **more)
-
-    def _seal(self, kind: Kind, ground: Ground, tape: Tape | None) -> SealText:
-        """Return what encrypts a text of the answer."""
-        seal = partial(self.encryption.encrypt, kind, ground.scope.caller.tenant, ground.request.model)
-        return seal if tape is None else tape.sealing(seal)
-
-    async def _compaction(
-        self, ground: Ground, translated: Translated, threshold: int, summarise: Summarise
-    ) -> AutomaticCompaction | None:
-        """Return the compaction that is due before the answer, if one is."""
-        context = ground.context
-        if not await is_due(threshold, context, translated.chat.body, self.encryption, self.tokenizer):
-            return None
-        return AutomaticCompaction(context, ground.scope.caller, self.encryption, summarise, translated.translation.translate)
-
-
 def _further_turns(ground: Ground, opened: Openings, chat: ChatRequest, response_id: str) -> FurtherTurns | None:
     """Return the turns after the first one; None for a response that has one turn."""
     tools = opened.tools
@@ -307,18 +295,18 @@ def _further_turns(ground: Ground, opened: Openings, chat: ChatRequest, response
         listings = tools.new_listings(ground.context.items)
         hosted = HostedTurns(tools, ground.policy, response_id, listings, chat.approved, chat.max_calls)
     in_force = ground.scope.in_force
-    if hosted is None and not (chat.tools and (_has_async_tools(chat) or _goes_on(ground))):
+    if hosted is None and not _goes_on(ground, chat):
         return None
     return FurtherTurns(in_force.parsers, ground.policy, in_force.settings.hosted_turns, hosted)
 
 
-def _goes_on(ground: Ground) -> bool:
-    """Tell whether a model with tools may be asked to go on where it ends early."""
-    return ground.scope.in_force.settings.continue_early_ends != "off"
-
-
-def _has_async_tools(chat: ChatRequest) -> bool:
-    return any(target.asynchronous for target in chat.tools.values())
+def _goes_on(ground: Ground, chat: ChatRequest) -> bool:
+    """Tell whether a model with tools may go on by itself: it need not wait for some of them, or is asked to where it ends
+    early."""
+    if not chat.tools:
+        return False
+    asks = ground.scope.in_force.settings.continue_early_ends != "off"
+    return asks or any(target.asynchronous for target in chat.tools.values())
 
 
 def _headers(ground: Ground) -> dict[str, str]:
