@@ -260,14 +260,16 @@ def test_a_call_without_input_has_no_arguments(given: Fields) -> None:
     assert asked[2]["content"] == "ok"
 
 
-@pytest.mark.parametrize("given", ['{"path": "a"}', ["a"], 5, True])
-def test_a_call_whose_input_is_no_object_is_kept_as_clients_keep_what_a_model_wrote(given: Any) -> None:
+@pytest.mark.parametrize(
+    ("given", "sent"), [('{"path": "a"}', '{"path": "a"}'), ('{"path": "a', "{}"), (["a"], "{}"), (5, "{}"), (True, "{}")]
+)
+def test_a_call_whose_input_is_no_object_is_kept_as_clients_keep_what_a_model_wrote(given: Any, sent: str) -> None:
     """Claude Code does so, with the result that the arguments are wrong: a refusal would end the session."""
     made = {"type": "tool_use", "id": "a", "name": "now", "input": given}
     asked = messages_of(user("x"), assistant(made), user(result("a", is_error="no")))
-    assert asked[1]["tool_calls"][0]["function"] == {"name": "now", "arguments": "{}"}
+    assert asked[1]["tool_calls"][0]["function"] == {"name": "now", "arguments": sent}
     searched = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": given}
-    assert messages_of(user("x"), assistant(searched), user("y"))[1]["tool_calls"][0]["function"]["arguments"] == "{}"
+    assert messages_of(user("x"), assistant(searched), user("y"))[1]["tool_calls"][0]["function"]["arguments"] == sent
 
 
 def test_a_refused_address_is_named_where_it_stands() -> None:

@@ -56,6 +56,12 @@ def test_line_breaks_in_strings_are_escaped() -> None:
     assert read_object('{"a": "b\nc"}') == {"a": "b\nc"}
 
 
+def test_an_object_that_is_encoded_twice_is_read() -> None:
+    assert json_object('"{\\"a\\": \\"b\\"}"') == '{"a": "b"}'
+    assert read_object('"{\\"a\\": [1]}"') == {"a": [1]}
+    assert json_object('"\\"{}\\""') is None
+
+
 @pytest.mark.parametrize("text", ["", "null", "[]", '"a"', "{", '{"a": NaN}', '{"a": "\\ud800"}', "{'a': 1}", "[" * 100_000])
 def test_what_is_no_object(text: str) -> None:
     assert json_object(text) is None

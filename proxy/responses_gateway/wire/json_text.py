@@ -76,8 +76,8 @@ def sendable(text: str) -> str:
 
 
 def json_object(text: str) -> str | None:
-    """Return the JSON object that a model wrote as strict JSON, or None if it is no object. Line breaks and other control
-    characters in strings, which JSON wants escaped, are taken as the model means them; all else stays as it stands."""
+    """Return the JSON object that a model wrote as strict JSON, or None if it is no object. Control characters in strings,
+    which JSON wants escaped, are taken as the model means them, and a string with an object in it is that; all else stays."""
     try:
         _any_object.decode(text)
     except (ValueError, RecursionError):
@@ -123,9 +123,11 @@ def decode_as(data: bytes, kind: type[T]) -> T:
 
 
 def _mended(text: str) -> tuple[str, dict[str, Any]] | None:
-    """Return an object that is no strict JSON as such, and as an object."""
+    """Return an object that is no strict JSON as such, and as an object. It may be encoded twice."""
     try:
-        written = json.dumps(json.loads(text, strict=False), ensure_ascii=False, allow_nan=False)
+        value = json.loads(text, strict=False)
+        value = json.loads(value, strict=False) if isinstance(value, str) else value
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
         return written, _any_object.decode(written)
     except (ValueError, RecursionError):
         return None

@@ -194,7 +194,7 @@ class CallItemReader:
             self._report.adapted("content", "arguments", "arguments that are not a JSON object were replaced by {}")
             return "{}"
         if written != arguments:
-            self._report.adapted("content", "arguments", "control characters in the strings of arguments were escaped")
+            self._report.adapted("content", "arguments", "arguments that are nearly JSON were written again")
         return written
 
     def _plain_output(self, item: Object, path: str) -> Output:
