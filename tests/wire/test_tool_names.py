@@ -7,7 +7,7 @@ import pytest
 from responses_gateway.wire.tools import ToolTable, ToolTarget, offered_name
 from tests.stream.stream_player import arguments, call, finish, play
 
-NAMES = ("list_dir", "tool_12", "Write", "crm__find", "get", "get_weather")
+NAMES = ("list_dir", "tool_12", "Write", "crm__find", "get", "get_weather", "mcp__unreal-mcp__spawn")
 TOOLS: ToolTable = {name: ToolTarget("function", name) for name in NAMES}
 
 
@@ -33,6 +33,9 @@ TOOLS: ToolTable = {name: ToolTarget("function", name) for name in NAMES}
         ("functions.crm.find", "crm__find"),
         ("get", "get"),
         ("get_weather<", "get_weather"),
+        ("get-weather", "get_weather"),
+        ("functions.list-dir", "list_dir"),
+        ("mcp__unreal_mcp__spawn", "mcp__unreal-mcp__spawn"),
     ],
 )
 def test_a_declared_tool_is_found_in_what_stands_around_it(written: str, meant: str) -> None:
@@ -48,6 +51,19 @@ def test_a_name_that_fits_two_tools_stays_as_it_is() -> None:
     tools = {name: ToolTarget("function", name) for name in ("read", "Read", "fs__read", "db__read")}
     assert offered_name(tools, "READ") == "READ"
     assert offered_name(tools, "READ<|x|>") == "READ<|x|>"
+    hyphens = {name: ToolTarget("function", name) for name in ("a-b_c", "a_b-c")}
+    assert offered_name(hyphens, "a_b_c") == "a_b_c"
+
+
+def test_a_name_without_its_namespace_is_the_one_tool_of_that_name() -> None:
+    tools: ToolTable = {
+        "crm__find": ToolTarget("function", "find", "crm"),
+        "crm__read": ToolTarget("function", "read", "crm"),
+        "fs__read": ToolTarget("function", "read", "fs"),
+        "fs__list": ToolTarget("function", "list", "fs"),
+        "list": ToolTarget("function", "list"),
+    }
+    assert [offered_name(tools, name) for name in ("find", "read", "list")] == ["crm__find", "read", "list"]
 
 
 def test_a_long_name_is_not_looked_through() -> None:

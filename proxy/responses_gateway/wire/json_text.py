@@ -81,8 +81,7 @@ def json_object(text: str) -> str | None:
     try:
         _any_object.decode(text)
     except (ValueError, RecursionError):
-        found = _mended(text)
-        return None if found is None else found[0]
+        return _mended(text)[0]
     return text
 
 
@@ -92,8 +91,7 @@ def read_object(text: str) -> dict[str, Any] | None:
     try:
         return _any_object.decode(text)
     except (ValueError, RecursionError):
-        found = _mended(text)
-        return None if found is None else found[1]
+        return _mended(text)[1]
 
 
 def with_whole_characters(data: bytes) -> bytes:
@@ -122,15 +120,15 @@ def decode_as(data: bytes, kind: type[T]) -> T:
         raise msgspec.DecodeError(str(error)) from None
 
 
-def _mended(text: str) -> tuple[str, dict[str, Any]] | None:
-    """Return an object that is no strict JSON as such, and as an object. It may be encoded twice."""
+def _mended(text: str) -> tuple[str | None, dict[str, Any] | None]:
+    """Return an object that is no strict JSON as such, and as an object; None if it is none. It may be encoded twice."""
     try:
         value = json.loads(text, strict=False)
         value = json.loads(value, strict=False) if isinstance(value, str) else value
         written = json.dumps(value, ensure_ascii=False, allow_nan=False)
         return written, _any_object.decode(written)
     except (ValueError, RecursionError):
-        return None
+        return None, None
 
 
 @dataclass(slots=True)

@@ -73,12 +73,13 @@ def any_tool_of(label: str) -> tuple[str, ToolTarget]:
 
 
 def offered_name(tools: ToolTable, name: str) -> str:
-    """Return the chat name that a model means by another name: models leave out the label of an MCP server, call hosted tools
-    by their types, and write `functions.label.tool` or `Label__Tool`; servers leave tags and blanks at a name. A name that
-    could be several tools stays as it is; one that begins with the label of an MCP server begins with `label__` in any case."""
+    """Return the chat name that a model means by another name: models leave out a namespace or the label of an MCP server, call
+    hosted tools by their types, and write `functions.label.tool` or `Label__Tool`; servers leave tags and blanks at a name. One
+    that could be several tools stays; one that begins with the label of an MCP server begins with `label__` in any case."""
     if name in tools or len(name) > _LONGEST:
         return name
-    own = [chat_name for chat_name, target in tools.items() if target.name == name and target.namespace is None]
+    named = [chat_name for chat_name, target in tools.items() if target.name == name]
+    own = [chat_name for chat_name in named if tools[chat_name].namespace is None]
     if len(own) == 1:  # because a chat name is made where the client's name is not allowed in one
         return own[0]
     for spelling in (str, _plain):
@@ -88,7 +89,7 @@ def offered_name(tools: ToolTable, name: str) -> str:
                 meant.setdefault(target, chat_name)
         if len(meant) == 1 and next(iter(meant)).hosted:
             return next(iter(meant.values()))
-    declared = declared_name(tools, name)
+    declared = declared_name(tools, name) or (named[0] if len(named) == 1 else None)
     if declared is not None:
         return declared
     for label in _labels(tools):
@@ -152,4 +153,4 @@ def _labels(tools: ToolTable) -> list[str]:
 
 def _plain(name: str) -> str:
     """Return a name without what models spell differently."""
-    return _BETWEEN.sub("__", _BEFORE.sub("", name, count=1)).lower()
+    return _BETWEEN.sub("__", _BEFORE.sub("", name, count=1)).lower().replace("-", "_")
