@@ -13,6 +13,7 @@ from responses_gateway.backend.policies.server_load import ServerLoad
 from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
 from responses_gateway.backend.served_models import BackendSpec, ModelCatalogue
 from responses_gateway.backend.transport.client import Backend
+from responses_gateway.wire.added_fields import LIMIT
 
 # How a backend is, in a word for people.
 MemberState: TypeAlias = Literal["ready", "draining", "unhealthy"]
@@ -157,8 +158,5 @@ def described(member: Member, now: float) -> dict[str, Any]:
 
 
 def _log_refused_field(observer: PoolObserver, backend: str, model: str, path: str, instead: str) -> None:
-    observer.log(_FIELD_RENAMED if instead else _FIELD_REFUSED, backend, model=model, field=path)
-
-
-_FIELD_REFUSED = "the backend refuses an optional field: left out from now on"
-_FIELD_RENAMED = "the backend refuses an optional field: sent under its other name from now on"
+    change = "left out" if not instead else f"at most {instead}" if path == LIMIT else "sent under its other name"
+    observer.log(f"the backend refuses an optional field: {change} from now on", backend, model=model, field=path)

@@ -19,7 +19,7 @@ from responses_gateway.backend.policies.retry import UNCONNECTED, UNREACHABLE, R
 from responses_gateway.backend.policies.routers import OF_THE_URL, PAUSES
 from responses_gateway.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
 from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
-from responses_gateway.backend.served_models import ModelCatalogue, PoolSpec, Route, no_such_model
+from responses_gateway.backend.served_models import ModelCatalogue, Route, no_such_model
 from responses_gateway.backend.transport.client import Failure
 from responses_gateway.wire.errors import ApiError, server_error
 
@@ -68,12 +68,10 @@ class ServedModels:
         if not pools:
             return False
         filled = {member.spec.pool for member in self._members.by_name.values()}
-        empty = (pool for name, pool in pools.items() if name not in filled)
-        return any(self._of_pool(pool).serves(model) is not False for pool in empty)
-
-    def _of_pool(self, pool: PoolSpec) -> ModelCatalogue:
-        """Return what the last member of a pool served, or what the settings say that its members serve."""
-        return self._members.last_catalogues.get(pool.name) or ModelCatalogue(pool.models, pool.aliases)
+        empty = [pool for name, pool in pools.items() if name not in filled]
+        last = self._members.last_catalogues  # of their last members; else the settings tell
+        catalogues = (last.get(pool.name) or ModelCatalogue(pool.models, pool.aliases) for pool in empty)
+        return any(catalogue.serves(model) is not False for catalogue in catalogues)
 
     def partners(self, model: str, least: int = 2) -> Partners:
         """Return which backends may continue each other's answers to a model: those that the settings vouch for, or else those

@@ -30,6 +30,8 @@ def field_at(path: str) -> str:
     return path.partition("=")[0]
 
 
+# The path of the limit, under whichever name a request has it: lowered to what the server takes of this model.
+LIMIT = "max_output_tokens"
 # What helps a server to schedule: sessions, and how urgent a request is. SGLang refuses a priority it is not to use with 503.
 HINT = AddedField(word=True, also=503)
 # By path.

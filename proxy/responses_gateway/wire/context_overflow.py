@@ -154,6 +154,9 @@ _WINDOW = re.compile(r"\bcontext (?:length|window|size)\b\D{0,20}(\d{2,12})\b")
 _OF_PROMPT = re.compile(
     r"\b(\d{1,12}) (?:(?:input|prompt) tokens|(?:tokens )?(?:in|from) the (?:input )?(?:messages|prompt))\b"
 )
+# What may be such a limit: no part of a name, an id or a date. No model writes less, and the numbers of statuses are smaller.
+_TOKEN_COUNT = re.compile(r"(?<![A-Za-z0-9_.-])\d{4,7}(?![A-Za-z0-9_-]|\.\d)")
+_EXCLUSIVE = re.compile(r"\bexclusive\b|\b(?:less|lower|fewer|smaller) than \W{0,2}\d")
 # Sizes in bytes and pixels; parts of a request that have limits of their own.
 _BYTES = re.compile(r"\d ?(?:[kmgt]i?b|bytes?|px|pixels?)\b|\b(?:mega|kilo)?bytes?\b|\bpixels?\b")
 _PART = re.compile(
@@ -183,6 +186,17 @@ def says_overflow(message: str) -> bool:
 def names_overflow(code: str) -> bool:
     """Tell whether a code or a type of an error (`context_length_exceeded`, `ContextWindowExceededError`) says it."""
     return code in _CODES or (len(code) <= 100 and says_overflow(_WORD_START.sub(" ", code)))
+
+
+def most_output(message: str, asked: int) -> int | None:
+    """Return the most tokens of output that a server lets a request ask for, which has `asked` for more; None if its message
+    says nothing of that: the largest number below what was asked for, where only the output is spoken of."""
+    told = _THOUSANDS.sub("", message[:_LONGEST].lower())
+    text = told.translate(_MARKS)
+    if not _OUTPUT.search(text) or any(other.search(text) for other in (_INPUT, _WINDOW, _OTHER_LIMIT)):
+        return None
+    most = max((number for number in map(int, _TOKEN_COUNT.findall(told)) if number < asked), default=None)
+    return most - 1 if most is not None and _EXCLUSIVE.search(text) else most
 
 
 def _in_english(text: str) -> str:

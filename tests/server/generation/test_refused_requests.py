@@ -210,6 +210,72 @@ def test_a_limit_without_a_name_is_an_error_in_the_clients_words(door: str) -> N
     run(test())
 
 
+# What servers answer to Claude Code, which asks for as much with each request: DeepSeek, OpenAI, Groq, DashScope, Anthropic,
+# Bedrock, Volcengine, Vertex and pydantic.
+TOO_MANY = [
+    ("Invalid max_tokens value, the valid range of max_tokens is [1, 8192]", 8192),
+    ("max_tokens is too large: 32000. This model supports at most 16384 completion tokens, whereas you provided 32000.", 16384),
+    ("`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the `context_window` "
+     "for this model", 8192),
+    ("<400> InternalError.Algo.InvalidParameter: Range of max_tokens should be [1, 8192]", 8192),
+    ("max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for claude-3-5-sonnet-20241022", 8192),
+    ("The maximum tokens you requested exceeds the model limit of 4096. Try again with a maximum tokens value that is lower "
+     "than 4096.", 4095),
+    ("The parameter `max_completion_tokens` specified in the request are not valid: integer above maximum value, expected a "
+     "value <= 12288, but got 32000 instead. Request id: 0217752964393142fa50af54af66c5cfb922304bfd59ea286af93", 12288),
+    ("Unable to submit request because it has a maxOutputTokens value of 32000 but the supported range is from 1 (inclusive) "
+     "to 8193 (exclusive). Update the value and try again.", 8192),
+    ("1 validation error: ['body', 'max_tokens']: Input should be less than or equal to 16,384", 16384),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "most"), TOO_MANY)
+def test_a_message_asks_for_no_more_tokens_than_the_server_takes(message: str, most: int) -> None:
+    async def test() -> None:
+        refusal = {"status": 400, "json": {"error": {"message": message}}}
+        rules = [{"if": {"above": {"max_completion_tokens": most}}, "answer": refusal}]
+        async with served_by(rules) as (served, (server,)):
+            for asked in (32_000, 64_000, 100):
+                outcome = await say(served, "messages", max_tokens=asked)
+                assert outcome.known["status"] == "completed"
+                assert ("parameter:max_tokens" in outcome.known.get("losses", "")) == (asked > most)
+            asked_for = [request["max_completion_tokens"] for request in server.requests]
+            assert asked_for == [32_000, most, most, 100]
+
+    run(test())
+
+
+def test_a_limit_is_found_under_either_name_and_beside_other_numbers() -> None:
+    async def test() -> None:
+        message = "Value error, max_tokens must be less than or equal to 8192"
+        too_many = {"status": 400, "json": {"code": 20015, "message": message}}
+        rules = [
+            refusing("max_completion_tokens", unknown("max_completion_tokens")),
+            {"if": {"above": {"max_tokens": 8192}}, "answer": too_many},
+        ]
+        async with served_by(rules) as (served, (server,)):
+            for _ in range(2):
+                assert (await say(served, "messages", max_tokens=32_000)).known["status"] == "completed"
+            assert [request.get("max_tokens") for request in server.requests] == [None, 32_000, 20_015, 8192, 8192]
+
+    run(test())
+
+
+def test_a_limit_that_a_client_of_the_responses_api_has_chosen_is_not_lowered() -> None:
+    async def test() -> None:
+        message, most = TOO_MANY[0]
+        refusal = {"status": 400, "json": {"error": {"message": message}}}
+        rules = [{"if": {"above": {"max_completion_tokens": most}}, "answer": refusal}]
+        async with served_by(rules) as (served, (server,)):
+            for door in ("messages", "responses"):
+                outcome = await say(served, door, **{"max_tokens" if door == "messages" else "max_output_tokens": 32_000})
+            assert outcome.known["http"] == 400
+            assert "max_output_tokens" in outcome.known["error"]["message"]
+            assert len(server.requests) == 3
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     ("field", "request_fields", "named"),
     [

@@ -149,6 +149,8 @@ def _where(condition: Json, body: Json) -> int | None:
     if "thoughtless" in condition:
         said = [message.get("reasoning_content") for message in body["messages"] if message["role"] == "assistant"]
         return next((at for at, thought in enumerate(said) if not thought), None)
+    if "above" in condition:
+        return 0 if any((body.get(name) or 0) > most for name, most in condition["above"].items()) else None
     assert set(condition) == {"value"}
     return 0 if all(body.get(name) == value for name, value in condition["value"].items()) else None
 

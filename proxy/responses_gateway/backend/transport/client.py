@@ -70,10 +70,6 @@ class Unreachable(ApiError):
         self.body_may_be_why = body_may_be_why
 
 
-def _signs_of_foreign_keys(host: str) -> tuple[str, ...]:
-    return tuple(sign for sign, domain in _PROVIDERS if not f".{host}".endswith(f".{domain}"))
-
-
 class Backend:
     """The client of a chat server. Connection errors become `ApiError`s.
 
@@ -99,16 +95,16 @@ class Backend:
 
         `answer_timeout` limits the wait for the head of the answer to a chat request. Without `forward_authorization` the
         backend never gets a client's `Authorization`, and without `forward_provider_keys` none that is the key of a provider
-        whose server this is not. `on_repeat` is called when a chat request is sent a second time,
-        `on_refused_field` with each field of our own that the server turns out to refuse for a model: its path, and the name
-        under which it is sent instead, if any."""
+        whose server this is not. `on_repeat` is called when a chat request is sent a second time, `on_refused_field` with each
+        field that the server turns out to refuse for a model: its path, and the name or limit that is sent instead, if any."""
         self.url = URL(url)
         self._api_key = api_key
         self._answer_timeout = answer_timeout
         self._forward_authorization = forward_authorization
         # Whether requests have the `Authorization` of their client, so that the client is responsible for it.
         self.takes_client_key = api_key is None and forward_authorization
-        self._signs_of_foreign_keys = () if forward_provider_keys else _signs_of_foreign_keys(self.url.host or "")
+        signs = () if forward_provider_keys else _PROVIDERS
+        self._signs_of_foreign_keys = tuple(sign for sign, domain in signs if not f".{self.url.host}".endswith(f".{domain}"))
         # Two connection pools: nothing but a chat request can read from a connection that pushes bodies.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self.chats = DirectSender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout, answer_timeout, on_repeat)
@@ -182,8 +178,8 @@ class Backend:
             raise
         if chat.status == 200:  # otherwise the fields were not the reason
             self.learned.note(model, changes)
-            for path in sorted(changes.keys() - known.keys()):
-                self._on_refused_field(model, path, changes[path])
+            for path, instead in sorted(changes.items() - known.items()):
+                self._on_refused_field(model, path, instead)
         return chat
 
     async def _send_chat(self, body: ChangedBody, headers: Mapping[str, str]) -> ChatStream:

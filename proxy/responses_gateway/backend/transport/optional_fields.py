@@ -13,7 +13,9 @@ import msgspec
 
 from responses_gateway.backend.transport.refusals import NO_SWITCH, read_refused
 from responses_gateway.bounded_memory import BoundedDict
-from responses_gateway.wire.added_fields import AddedFields, field_at
+from responses_gateway.wire.added_fields import LIMIT, AddedFields, field_at
+from responses_gateway.wire.context_overflow import most_output
+from responses_gateway.wire.errors import searched_text
 
 # Answers that may be the refusal of a field: some servers answer 404 to a field that they do not know, or 500.
 REFUSALS = frozenset({400, 404, 422, 500, 501})
@@ -22,7 +24,10 @@ ATTEMPTS = 8
 # Most models whose changes are kept, because some servers take any name of a model, and names come from clients.
 _MOST_MODELS = 256
 
-# A path -> the name under which the field is sent instead; empty: it is left out.
+# The names under which a request has its limit.
+_LIMITS = ("max_completion_tokens", "max_tokens")
+
+# A path -> the name under which the field is sent instead; empty: it is left out. The limit has what is sent at most.
 Changes: TypeAlias = Mapping[str, str]
 _Fields: TypeAlias = dict[str, msgspec.Raw]
 
@@ -44,7 +49,7 @@ class LearnedChanges(BoundedDict[str, Changes]):
 
 
 class ChangedBody(NamedTuple):
-    """A chat request as it is sent, and the paths of the fields that it had and has no more."""
+    """A chat request as it is sent, and the paths of the fields that it had and has no more, or less."""
 
     data: bytes
     left_out: tuple[str, ...] = ()
@@ -57,7 +62,7 @@ def changed(body: bytes, changes: Changes, added: AddedFields) -> ChangedBody:
     applied = [path for path in own if _change(fields, field_at(path), changes[path], added[path].value)]
     if not applied:
         return ChangedBody(body)
-    return ChangedBody(msgspec.json.encode(fields), tuple(path for path in applied if not changes[path]))
+    return ChangedBody(msgspec.json.encode(fields), tuple(path for path in applied if not changes[path] or path == LIMIT))
 
 
 def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedFields) -> Changes:
@@ -81,6 +86,11 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
             following[path] = field.instead
         elif not field.needed and ("name" in reasons or ("value" in reasons and field.value is msgspec.UNSET)):
             following[path] = ""
+    if LIMIT in added and following == changes:
+        asked = next((int(fields[name]) for name in _LIMITS if name in fields), 0)
+        most = most_output(searched_text(refusal), min(asked, int(changes.get(LIMIT, asked))))
+        if most is not None:
+            following[LIMIT] = str(most)
     return following
 
 
@@ -104,7 +114,11 @@ def _holds(fields: _Fields, path: str, value: Any = msgspec.UNSET) -> bool:
 
 
 def _change(fields: _Fields, path: str, name: str, value: Any) -> bool:
-    """Rename the field at a path, or leave it out; tell whether there was one with this value."""
+    """Rename the field at a path, leave it out, or lower the limit; tell whether there was one with this value."""
+    if path == LIMIT:
+        higher = [key for key in _LIMITS if key in fields and int(fields[key]) > int(name)]
+        fields.update(dict.fromkeys(higher, msgspec.Raw(name.encode())))
+        return bool(higher)
     step, _, rest = path.partition(".")
     key = step.removesuffix("[]")
     if not _holds(fields, path, value):

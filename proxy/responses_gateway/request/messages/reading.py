@@ -28,6 +28,7 @@ from responses_gateway.request.messages.tools import CLIENT_TOOLS, SERVER_TOOLS,
 from responses_gateway.request.messages.turns import NO_SYSTEM, NO_TOOLS, ReadSystem, ReadTools, ReadTurns, turns_end
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.safeguards import read_safeguards
+from responses_gateway.wire.added_fields import LIMIT
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.json_text import same_list
 from responses_gateway.wire.messages import UNTHREADED, MessagesRequest
@@ -58,7 +59,7 @@ _NAMES: dict[tuple[Kind, str], tuple[Kind, str]] = {
 # What the reading of a Messages body itself reports; the rest is in the table of the Responses API, under the names above.
 MESSAGES_LOSSES = (
     Loss("parameter", "model", "adapted", "an unknown name that begins with claude or anthropic means the default model"),
-    Loss("parameter", "max_tokens", "adapted", "reduced to what the context has room for"),
+    Loss("parameter", "max_tokens", "adapted", "reduced to what the context has room for, or the backend takes"),
     Loss("parameter", "thinking", "adapted", "off is as little as it can for a model that always thinks, and not shown"),
     Loss("parameter", "thinking", "ignored", "if the backend takes no effort; turned off, it is not shown in any case"),
     Loss("parameter", "tool_choice", "ignored", "without tools, for one that was left out, or not enforced by the backend"),
@@ -103,10 +104,11 @@ Thinking: TypeAlias = Literal["shown", "empty", "hidden"]
 _ALWAYS_THINKS = re.compile("gpt[-_]oss", re.IGNORECASE)
 # Budgets of thinking in tokens, below which an effort is enough.
 _BUDGETS = ((4096, "low"), (16384, "medium"))
-# Fields of the chat request that no client of this API asks for: a format is strict here, and an effort stands for a budget, or
-# for no thinking at all. One that is named is a hint: Claude Code sends it with each request, whatever the model can do. Those
-# of this API alone, because what a server refuses is kept for each, and clients may invent any number.
-_STRICT = "response_format.json_schema.strict"
+# Fields of the chat request that no client of this API asks for: a format is strict here, a limit has to be sent, so that it is
+# as high as a model may ever take, and an effort stands for a budget, or for no thinking at all. One that is named is a hint:
+# Claude Code sends it with each request, whatever the model can do. Those of this API alone, because what a server refuses is
+# kept for each, and clients may invent any number.
+_NOT_ASKED = ("response_format.json_schema.strict", LIMIT)
 _EFFORT = "reasoning_effort"
 _HINTS = frozenset({"low", "medium", "high", "xhigh", "max"})
 # So many messages are always read anew: a question, and the model's answer to it.
@@ -307,8 +309,8 @@ def _effort(
 def _own_fields(effort: str | None, wanted: str | None, policy: Policy) -> tuple[str, ...]:
     """Return the paths of the fields that no client asks for, given the effort that is sent, and the one that was named."""
     if effort is None or effort != wanted:
-        return _STRICT, _EFFORT
-    return (_STRICT, f"{_EFFORT}={effort}") if effort in _HINTS and not policy.strict else (_STRICT,)
+        return *_NOT_ASKED, _EFFORT
+    return (*_NOT_ASKED, f"{_EFFORT}={effort}") if effort in _HINTS and not policy.strict else _NOT_ASKED
 
 
 def _least_effort(model: str, policy: Policy, report: LossReport) -> str | None:

@@ -305,15 +305,10 @@ def _ignored(request: ResponsesRequest, policy: Policy, report: LossReport, fiel
             report.preserved("parameter", parameter.name)
         elif parameter.name == "context_management" and compact_threshold(request, policy) is not None:
             report.preserved("parameter", parameter.name)
+        elif parameter.name == "moderation" and policy.moderates:
+            report.adapted("parameter", parameter.name, JUDGED)
         else:
-            _report_unsent(parameter, policy, report)
-
-
-def _report_unsent(parameter: Parameter, policy: Policy, report: LossReport) -> None:
-    if parameter.name == "moderation" and policy.moderates:
-        report.adapted("parameter", parameter.name, JUDGED)
-    else:
-        report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
+            report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
 
 
 def _background_options(request: ResponsesRequest, options: Object, policy: Policy, report: LossReport, fields: Object) -> None:

@@ -20,7 +20,7 @@ from responses_gateway.request.parameters.other_format import losses_of_format, 
 from responses_gateway.request.tools.plain_tools import losses_of_tools, other_tools
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.upstream.chat_call import ChatCall, StrictForm
-from responses_gateway.wire.added_fields import field_at
+from responses_gateway.wire.added_fields import LIMIT, field_at
 from responses_gateway.wire.errors import ApiError
 
 # Other forms of a request that are tried: all that there are.
@@ -37,6 +37,7 @@ _LOSSES = {
     "messages[].reasoning": Loss("item", "reasoning", "ignored", _REFUSED),
     "messages[].reasoning_content": Loss("item", "reasoning", "ignored", _REFUSED),
     "response_format.json_schema.strict": Loss("parameter", "text.format", "adapted", "the backend refuses `strict`"),
+    LIMIT: Loss("parameter", "max_output_tokens", "adapted", "reduced to what the backend takes"),
     "priority": Loss("parameter", "service_tier", "ignored", _REFUSED),
 }
 
