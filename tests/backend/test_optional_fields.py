@@ -11,7 +11,7 @@ import pytest
 from responses_gateway.backend.transport.optional_fields import LearnedChanges, changed, further_changes
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, UNSEEN_FIELDS, AddedField, AddedFields
 from tests.server.running_gateway import assert_error, gateway, post, run
-from tests.server.scripted_backend import HEAD, Backend, Connection, Play, backend, text_stream
+from tests.server.scripted_backend import HEAD, Backend, Connection, Play, backend, chunk, text_stream
 
 # Raw markup: the gateway asks for special tokens, and for the ids of tokens.
 RAW: dict[str, Any] = {"reasoning_parser": "qwen3", "tool_call_parser": "kimi_k2", "token_ids": "on", "opened_thinking": "no"}
@@ -24,6 +24,7 @@ FULL: dict[str, Any] = {
     "model": "m",
     "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "A", "reasoning": "a thought"}],
     **{path: field.value for path, field in UNSEEN_FIELDS.items()},
+    "parallel_tool_calls": True,
     "max_completion_tokens": 100,
     "reasoning_effort": "none",
     "chat_template_kwargs": {"enable_thinking": False},
@@ -249,10 +250,11 @@ def test_only_so_many_models_are_remembered() -> None:
 
 
 def test_what_a_client_asked_for_stays() -> None:
-    body = {"tool_choice": "required", "parallel_tool_calls": False, "skip_special_tokens": True}
+    body = {"tool_choice": "required", "skip_special_tokens": True}
     assert without(body, list(body)) == body
     neutral = {"tool_choice": "auto", "parallel_tool_calls": True}  # the same as nothing
     assert without(neutral, list(neutral)) == {}
+    assert without({"parallel_tool_calls": False}, ["parallel_tool_calls"]) == {}  # the gateway does it by itself
 
 
 def refusing_fields(refused: set[str], *, one_at_a_time: bool = False, status: int = 422) -> Play:
@@ -332,12 +334,41 @@ def test_a_refusal_that_goes_on_is_the_clients_and_teaches_nothing() -> None:
 
 def test_a_field_of_the_client_is_refused_to_the_client() -> None:
     async def test() -> None:
-        play = refusing_fields({"temperature", "parallel_tool_calls"}, status=400)
+        play = refusing_fields({"temperature", "tool_choice"}, status=400)
         async with backend(play) as behind, gateway(behind.url, adapt=False) as served:
             assert "temperature" in assert_error(await post(served, temperature=0.5), 400)
-            assert_error(await post(served, tools=[WEATHER], parallel_tool_calls=False), 400)
+            assert_error(await post(served, tools=[WEATHER], tool_choice="none"), 400)
             assert len(bodies(behind)) == 2
-            answer = await post(served, tools=[WEATHER], parallel_tool_calls=True)  # the default says the same
+            answer = await post(served, tools=[WEATHER], tool_choice="auto")  # the default says the same
             assert answer.final["status"] == "completed"
+
+    run(test())
+
+
+def test_one_call_at_a_time_is_what_a_client_gets_of_a_server_that_refuses_to_be_told() -> None:
+    """o3-mini and o4-mini do; Codex asks for that with many models."""
+
+    async def test() -> None:
+        words = "Unsupported parameter: 'parallel_tool_calls' is not supported with this model."
+        refusal = json.dumps({"error": {"message": words}}).encode()
+
+        async def play(connection: Connection) -> None:
+            if "parallel_tool_calls" in body_of(connection):
+                head = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                connection.write(head % len(refusal) + refusal)
+                return
+            calls = [
+                {"index": at, "id": f"call-{at}", "function": {"name": "get_weather", "arguments": "{}"}} for at in range(2)
+            ]
+            connection.write(HEAD)
+            connection.send(chunk({"tool_calls": calls}), chunk({}, "tool_calls"), b"data: [DONE]\n\n")
+            connection.end()
+
+        async with backend(play) as behind, gateway(behind.url, adapt=False) as served:
+            for _ in range(2):
+                answer = await post(served, tools=[WEATHER], parallel_tool_calls=False)
+                assert [item["type"] for item in answer.final["output"]] == ["function_call"]
+                assert answer.final["parallel_tool_calls"] is False
+            assert len(bodies(behind)) == 3
 
     run(test())

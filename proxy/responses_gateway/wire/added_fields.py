@@ -37,14 +37,15 @@ HINT = AddedField(word=True, also=503)
 # By path.
 AddedFields: TypeAlias = Mapping[str, AddedField]
 
-# Fields that tell the model nothing. The last two are defaults of the API, which say the same as nothing, whoever sends them.
+# Fields that tell the model nothing. The choice of `auto` says the same as nothing, whoever sends it, and the gateway itself
+# leaves out calls that are not to be parallel.
 UNSEEN_FIELDS: AddedFields = MappingProxyType({
     "return_token_ids": AddedField(value=True),
     "stream_options": AddedField(value={"include_usage": True}),
     "skip_special_tokens": AddedField(value=False),
     "spaces_between_special_tokens": AddedField(value=False),
     "tool_choice": AddedField(value="auto"),
-    "parallel_tool_calls": AddedField(value=True, word=True),
+    "parallel_tool_calls": AddedField(word=True),
 })  # fmt: skip
 # What every request has from the gateway, as far as it has it at all: the name of the limit is not the client's either, and
 # the reasoning of earlier turns has as many places as there are servers.

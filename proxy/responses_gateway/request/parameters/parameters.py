@@ -130,7 +130,7 @@ SPECIAL = (
     Parameter("tool_choice", "preserved", "sent, and enforced by the gateway; dropped if no tools are left"),
     Parameter("tool_choice", "adapted", "offered alone, or not forced, if the backend refuses to force a call"),
     Parameter("tool_choice", "ignored", "if no such tool is left; a forced call that the backend did not make", matters=True),
-    Parameter("parallel_tool_calls", "preserved", "sent, and enforced by the gateway; dropped if no tools are left"),
+    Parameter("parallel_tool_calls", "preserved", "sent unless refused, and enforced by the gateway; dropped without tools"),
     Parameter("max_tool_calls", "adapted", "enforced by the gateway: further calls are not passed on"),
     Parameter("max_output_tokens", "preserved", "sent under the name that the backend supports"),
     Parameter("text.format", "preserved", "its `type` is `text`, `json_object` or `json_schema`; sent as response_format"),
