@@ -120,13 +120,11 @@ def with_notices(messages: Sequence[Object], calls: Iterable[RanCall]) -> list[O
     for message in reversed(messages):
         if waiting and message.get("role") == "tool" and message.get("tool_call_id") in waiting:
             waiting.discard(message["tool_call_id"])
-            message = {**message, "content": _with_notice(message["content"])}  # noqa: PLW2901
+            said = message["content"]
+            told = [*said, {"type": "text", "text": NOTICE}] if isinstance(said, list) else f"{said}\n\n{NOTICE}"
+            message = {**message, "content": told}  # noqa: PLW2901
         noticed.append(message)
     return noticed[::-1]
-
-
-def _with_notice(content: Any) -> Any:
-    return [*content, {"type": "text", "text": NOTICE}] if isinstance(content, list) else f"{content}\n\n{NOTICE}"
 
 
 def _ran_call(item: Mapping[str, Any], output: Any, place: int) -> RanCall:

@@ -186,7 +186,9 @@ class ReadRequest(msgspec.Struct, frozen=True, eq=False):
     def choice(self, catalog: Catalog) -> ToolChoice:
         """Return which tools may be called. Raises `ApiError` 400."""
         choice = self.request.tool_choice
-        return ANY_TOOL if choice is None else _read_choice(choice, catalog, self.policy, self.report)
+        if choice is None:
+            return ANY_TOOL
+        return ToolChoiceReader(catalog, self.report, separate_web_tools=self.policy.separate_web_tools).read(choice)
 
     def catalog(self) -> Catalog:
         """Return all tools that the request declares."""
@@ -261,10 +263,6 @@ def check_kept_items(items: object, path: str, policy: Policy) -> None:
             output_call_id(entry)
             calls.output(entry)
     ItemReader(policy, NO_CALLS, report).read(kept)
-
-
-def _read_choice(choice: str | Object, catalog: Catalog, policy: Policy, report: LossReport) -> ToolChoice:
-    return ToolChoiceReader(catalog, report, separate_web_tools=policy.separate_web_tools).read(choice)
 
 
 def _tool_fields(request: ResponsesRequest, catalog: Catalog, choice: ToolChoice) -> Object:

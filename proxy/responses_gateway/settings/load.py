@@ -92,18 +92,15 @@ def _from_environment(environ: Mapping[str, str], complaints: list[str]) -> dict
             complaints.append(f"unknown environment variable {name}{suggestion(name.upper(), [*fields, CONFIG_VARIABLE])}")
         elif text:
             values[field] = text
-    for field in [name for name in values if _is_json(name)]:
+    # A variable has JSON for a mapping, but for keys, which have a form of their own.
+    mappings = [name for name in values if kind_of(Settings.model_fields[name].annotation) == "MAPPING"]
+    for field in [name for name in mappings if name != "api_keys"]:
         try:
             values[field] = json.loads(values[field])
         except ValueError:
             complaints.append(f"{variable(field)}: expected a mapping in JSON")
             del values[field]
     return values
-
-
-def _is_json(field: str) -> bool:
-    """Tell whether a variable has JSON: for a mapping, but for keys, which have a form of their own."""
-    return field != "api_keys" and kind_of(Settings.model_fields[field].annotation) == "MAPPING"
 
 
 def _from_opentelemetry(environ: Mapping[str, str]) -> dict[str, Any]:
