@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from responses_gateway.simulator.chat_request import ChatRequest, message_text, spoken_text
-from responses_gateway.simulator.script import CallTool, Say, Script, Think, script
+from responses_gateway.simulator.chat_request import ChatRequest, Tool, message_text, spoken_text
+from responses_gateway.simulator.script import CallTool, Say, Script, Step, Think, script
 
 # In percent of the answers, as reports of open models have them; what has 0 happens only where it is asked for.
 DEFAULT_RATES: Mapping[str, float] = MappingProxyType(
@@ -56,6 +56,9 @@ _ANNOUNCEMENTS = (
     "接下来我来修改这个文件：",
 )
 _LOOP = "I check the file once more. " * 120
+# Faults that do not need a good answer with a call, and those that are in the call.
+_WITHOUT_CALL = frozenset({"empty", "reasoning_only", "text_loop"})
+_OF_THE_CALL = frozenset({"cut", "wrong_name", "stringified", "repeated_call"})
 
 
 @dataclass(frozen=True)
@@ -117,9 +120,14 @@ def weakened(good: Script, work: Work, model: WeakModel) -> Script:
     asked = request.question.partition("\n")[0]  # behind it clients say where and when they run
     place = f"{model.seed}\0{asked}\0{len(request.tool_results)}"
     fault = _fault(model.rates, place, work.attempts)
-    if fault is None or (fault not in _WITHOUT_CALL and not _calls(good)):
+    calls = [step for step in good.steps if isinstance(step, CallTool)]
+    if fault is None or not (calls or fault in _WITHOUT_CALL):
         return good
-    return _FAULTS[fault](good, request, Random(f"{place}\0how"))
+    random = Random(f"{place}\0how")
+    if fault in _OF_THE_CALL:
+        changed = _changed(fault, calls[0], request, random)
+        return good if changed is calls[0] else replace(good, steps=(*_others(good), changed))
+    return _spoiled(fault, good, calls, random)
 
 
 def _is_reminder(message: dict[str, Any]) -> bool:
@@ -145,103 +153,60 @@ def _fault(rates: Mapping[str, float], place: str, attempts: int) -> str | None:
     return fault if all(again) else None
 
 
-def _without_calls(good: Script) -> Script:
-    return replace(good, steps=tuple(step for step in good.steps if not isinstance(step, CallTool)))
+def _others(good: Script) -> tuple[Step, ...]:
+    """Return the steps of a script that are no calls."""
+    return tuple(step for step in good.steps if not isinstance(step, CallTool))
 
 
-def _calls(good: Script) -> list[CallTool]:
-    return [step for step in good.steps if isinstance(step, CallTool)]
+def _spoiled(fault: str, good: Script, calls: list[CallTool], random: Random) -> Script:
+    """Return what the model says with a fault, in the place of a good script, which has these `calls`."""
+    match fault:
+        case "reasoning_only":
+            plan = "I have to call the tool now." if calls else "Everything was done; I only have to say so."
+            return script(Think(f"The result is in. {plan}"))
+        case "text_loop":
+            return script(Say(_LOOP), finish="length")
+        case "announced":
+            thoughts = [step for step in good.steps if isinstance(step, Think)]
+            return script(*thoughts, Say(random.choice(_ANNOUNCEMENTS)))
+        case "finish_without_call":
+            return replace(good, steps=_others(good), finish="tool_calls")
+        case "call_in_thought":
+            return script(Think(f"This needs a tool.\n{_markup(calls[0])}"))
+        case "malformed_call":
+            markup = _markup(calls[0])
+            return replace(good, steps=(*_others(good), Say(markup[: len(markup) * 2 // 3])))
+        case _:
+            return script()
 
 
-def _with_call(good: Script, changed: CallTool) -> Script:
-    return replace(good, steps=(*_without_calls(good).steps, changed))
+def _changed(fault: str, made: CallTool, request: ChatRequest, random: Random) -> CallTool:
+    """Return a call with a fault in the place of the one that a good script makes; that one if there is none to repeat."""
+    match fault:
+        case "cut":
+            return replace(made, arguments=made.arguments[: len(made.arguments) * 2 // 3])
+        case "wrong_name":
+            names = (f"functions.{made.name}", f"{made.name}:0", made.name.swapcase(), "run_anything")
+            return replace(made, name=random.choice(names))
+        case "stringified":
+            return replace(made, arguments=_stringified(made, request.tool(made.name)))
+        case _:
+            earlier = [call["function"] for message in request.messages for call in message.get("tool_calls") or ()]
+            return CallTool(earlier[-1]["name"], earlier[-1]["arguments"]) if earlier else made
 
 
-def _empty(_good: Script, _request: ChatRequest, _random: Random) -> Script:
-    return script()
-
-
-def _reasoning_only(good: Script, _request: ChatRequest, _random: Random) -> Script:
-    plan = "I have to call the tool now." if _calls(good) else "Everything was done; I only have to say so."
-    return script(Think(f"The result is in. {plan}"))
-
-
-def _text_loop(_good: Script, _request: ChatRequest, _random: Random) -> Script:
-    return script(Say(_LOOP), finish="length")
-
-
-def _announced(good: Script, _request: ChatRequest, random: Random) -> Script:
-    thoughts = [step for step in good.steps if isinstance(step, Think)]
-    return script(*thoughts, Say(random.choice(_ANNOUNCEMENTS)))
-
-
-def _finish_without_call(good: Script, _request: ChatRequest, _random: Random) -> Script:
-    return replace(_without_calls(good), finish="tool_calls")
-
-
-def _call_in_thought(good: Script, _request: ChatRequest, _random: Random) -> Script:
-    return script(Think(f"This needs a tool.\n{_markup(_calls(good)[0])}"))
-
-
-def _malformed_call(good: Script, _request: ChatRequest, _random: Random) -> Script:
-    markup = _markup(_calls(good)[0])
-    return replace(_without_calls(good), steps=(*_without_calls(good).steps, Say(markup[: len(markup) * 2 // 3])))
-
-
-def _cut(good: Script, _request: ChatRequest, _random: Random) -> Script:
-    made = _calls(good)[0]
-    return _with_call(good, replace(made, arguments=made.arguments[: len(made.arguments) * 2 // 3]))
-
-
-def _wrong_name(good: Script, _request: ChatRequest, random: Random) -> Script:
-    made = _calls(good)[0]
-    names = (f"functions.{made.name}", f"{made.name}:0", made.name.swapcase(), "run_anything")
-    return _with_call(good, replace(made, name=random.choice(names)))
-
-
-def _stringified(good: Script, request: ChatRequest, _random: Random) -> Script:
+def _stringified(made: CallTool, offered: Tool | None) -> str:
     """Write a number, or a list, as a string; where there is none, all arguments."""
-    made = _calls(good)[0]
-    offered = request.tool(made.name)
     properties = offered.properties if offered is not None else {}
     arguments = json.loads(made.arguments)
     lists = [name for name, value in arguments.items() if isinstance(value, list | dict)]
     numbers = [name for name, schema in properties.items() if isinstance(schema, dict) and schema.get("type") == "integer"]
     if lists:
-        written = json.dumps({**arguments, lists[0]: json.dumps(arguments[lists[0]])})
-    elif numbers:
-        written = json.dumps({**arguments, numbers[0]: "1" if numbers[0] == "offset" else "10000"})
-    else:
-        written = json.dumps(made.arguments)
-    return _with_call(good, replace(made, arguments=written))
-
-
-def _repeated_call(good: Script, request: ChatRequest, _random: Random) -> Script:
-    earlier = [call["function"] for message in request.messages for call in message.get("tool_calls") or ()]
-    if not earlier:
-        return good
-    return _with_call(good, CallTool(earlier[-1]["name"], earlier[-1]["arguments"]))
+        return json.dumps({**arguments, lists[0]: json.dumps(arguments[lists[0]])})
+    if numbers:
+        return json.dumps({**arguments, numbers[0]: "1" if numbers[0] == "offset" else "10000"})
+    return json.dumps(made.arguments)
 
 
 def _markup(call: CallTool) -> str:
     return f'<tool_call>\n{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}\n</tool_call>'
-
-
-_Fault = Callable[[Script, ChatRequest, Random], Script]
-
-
-# Faults that do not need a good answer with a call.
-_WITHOUT_CALL = frozenset({"empty", "reasoning_only", "text_loop"})
-_FAULTS: Mapping[str, _Fault] = {
-    "empty": _empty,
-    "reasoning_only": _reasoning_only,
-    "text_loop": _text_loop,
-    "announced": _announced,
-    "finish_without_call": _finish_without_call,
-    "call_in_thought": _call_in_thought,
-    "malformed_call": _malformed_call,
-    "cut": _cut,
-    "wrong_name": _wrong_name,
-    "stringified": _stringified,
-    "repeated_call": _repeated_call,
-}
