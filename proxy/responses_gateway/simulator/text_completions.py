@@ -71,39 +71,35 @@ def _max_tokens(body: dict[str, Any]) -> int:
 
 def completion_frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[Token], *, cut: bool) -> Frames:
     """Build the frames of a continuation, with all of its ids where they are wanted."""
-    shows_ids = bool(body.get("return_token_ids"))
     hidden = frozenset() if body.get("skip_special_tokens") is False else _HIDDEN
     primed = tokenizer.decode(prompt.ids)
     waits = primed.endswith("\ufffd")  # then the first text is the whole prompt, as a real server has it
-    payloads: list[dict[str, Any]] = []
+    choices: list[dict[str, Any]] = []
     for token in tokens:
         text = token.raw
         if waits and text:
             text = tokenizer.decode([*(number for number in prompt.ids if number not in hidden), token.id])
             waits = False
-        payloads.append(_payload(text, token.raw, token.id or tokenizer.token_id(token.raw)))
-    if cut and payloads:
-        payloads[-1]["finish_reason"] = "length"
+        choices.append(_choice(body, text, token.raw, token.id or tokenizer.token_id(token.raw)))
+    if cut and choices:
+        choices[-1]["finish_reason"] = "length"
     else:
-        payloads.append(_payload("", tokenizer.END, tokenizer.SPECIAL[tokenizer.END], "stop"))
+        choices.append(_choice(body, "", tokenizer.END, tokenizer.SPECIAL[tokenizer.END], "stop"))
+    if body.get("return_token_ids"):
+        choices[0]["prompt_token_ids"] = list(prompt.ids)
     head = {
         "id": f"cmpl-{secrets.token_hex(8)}",
         "object": "text_completion",
         "created": int(time.time()),
         "model": body.get("model"),
     }
-    frames = [
-        _chunk(
-            {**payload, "logprobs": _log_probs(body, payload)}, list(prompt.ids) if shows_ids and not place else None, shows_ids
-        )
-        for place, payload in enumerate(payloads)
-    ]
+    frames = [f'"choices":[{dumps(choice)}]}}\n\n'.encode("utf-8", "replace") for choice in choices]
     counts = list(range(1, len(frames) + 1))
     if (body.get("stream_options") or {}).get("include_usage"):
         usage = {
             "prompt_tokens": len(prompt.ids),
-            "total_tokens": len(prompt.ids) + len(payloads),
-            "completion_tokens": len(payloads),
+            "total_tokens": len(prompt.ids) + len(choices),
+            "completion_tokens": len(choices),
             "prompt_tokens_details": {"cached_tokens": (len(prompt.ids) - 1) // 16 * 16},
         }
         frames.append(f'"choices":[],"usage":{dumps(usage)}}}\n\n'.encode())
@@ -111,27 +107,17 @@ def completion_frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[To
     return Frames(f"data: {dumps(head)[:-1]},".encode(), [*frames, DONE], [*counts, counts[-1]])
 
 
-def _payload(text: str, token: str, number: int, finish_reason: str | None = None) -> dict[str, Any]:
-    return {"text": text, "token": token, "finish_reason": finish_reason, "ids": [number]}
-
-
-def _log_probs(body: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any] | None:
-    if not isinstance(body.get("logprobs"), int):
-        return None
-    return {"tokens": [payload["token"]], "token_logprobs": [-0.001] * len(payload["ids"]), "top_logprobs": None}
-
-
-def _chunk(payload: dict[str, Any], prompt_ids: list[int] | None, shows_ids: bool) -> bytes:
-    choice = {
+def _choice(body: dict[str, Any], text: str, token: str, number: int, finish_reason: str | None = None) -> dict[str, Any]:
+    logprobs = {"tokens": [token], "token_logprobs": [-0.001], "top_logprobs": None}
+    return {
         "index": 0,
-        "text": payload["text"],
-        "logprobs": payload["logprobs"],
-        "finish_reason": payload["finish_reason"],
+        "text": text,
+        "logprobs": logprobs if isinstance(body.get("logprobs"), int) else None,
+        "finish_reason": finish_reason,
         "stop_reason": None,
-        "prompt_token_ids": prompt_ids,
-        "token_ids": payload["ids"] if shows_ids else None,
+        "prompt_token_ids": None,
+        "token_ids": [number] if body.get("return_token_ids") else None,
     }
-    return f'"choices":[{dumps(choice)}]}}\n\n'.encode("utf-8", "replace")
 
 
 async def _repeat(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
