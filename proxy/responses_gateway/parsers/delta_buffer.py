@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -35,7 +36,7 @@ class DeltaBuffer:
     """Collects the deltas of one feed. Neighbouring pieces of one kind become one delta."""
 
     def __init__(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
-        self.repairs: dict[str, int] = {}
+        self.repairs: defaultdict[str, int] = defaultdict(int)
         self.final = False  # no more text will come
         self.cut = False  # because the output was cut
         self._schemas = schemas
@@ -47,7 +48,7 @@ class DeltaBuffer:
 
     def repair(self, slug: Repair) -> None:
         """Count a repair."""
-        self.repairs[slug] = self.repairs.get(slug, 0) + 1
+        self.repairs[slug] += 1
 
     def declared(self, name: str) -> bool:
         """Tell whether the request offers a tool of this name, or one that is meant by it."""

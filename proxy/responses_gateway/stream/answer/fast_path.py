@@ -307,8 +307,7 @@ class FastPath:
         except MalformedChunk:
             chunk = Chunk([Choice(delta=Delta("text"))])  # whose tokens nobody knows
         if chunk.converted:
-            repairs = self._lifecycle.repairs
-            repairs["types_converted"] = repairs.get("types_converted", 0) + 1
+            self._lifecycle.repairs["types_converted"] += 1
         for keeper in (self.sampled, self._ledger):
             if keeper is not None:
                 keeper.observe(chunk)

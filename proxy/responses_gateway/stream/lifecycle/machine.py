@@ -10,6 +10,7 @@ next answer."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias, final
 
@@ -108,7 +109,7 @@ class Lifecycle:
         self.state: State = "idle"
         self.turn = Turn()
         self.turns = [self.turn]
-        self.repairs: dict[str, int] = {}
+        self.repairs: defaultdict[str, int] = defaultdict(int)
         self.item: TextItem | None = None  # the text that is open
         self.call: OpenCall | None = None  # the call that is open
         self.aside: OpenCall | None = None  # one that is kept back, see `_sets_aside`
@@ -176,7 +177,7 @@ class Lifecycle:
         deltas = [*marks.read([Text(text)]), *marks.finish()]
         for delta in deltas:
             self.step(delta)
-        self._repair("reasoning_as_message")
+        self.repairs["reasoning_as_message"] += 1
         self.turn.thought_repeated = True
         # Its tokens were generated once: they are those of the reasoning.
         self.writer.characters["text"] = -sum(len(delta.text) for delta in deltas if type(delta) is Text)
@@ -221,10 +222,10 @@ class Lifecycle:
         call = self.aside
         self.aside = None
         if self.turn.visible and self.turn.broken_calls == 0:
-            self._repair("cut_call_omitted")
+            self.repairs["cut_call_omitted"] += 1
             return
         self.call = call
-        self._repair("arguments_not_json")
+        self.repairs["arguments_not_json"] += 1
         self._end_call("completed")
 
     def restart(self) -> None:
@@ -294,7 +295,7 @@ class Lifecycle:
         target = target_of(options.tools, delta.name) or ToolTarget("function", delta.name)
         call_id = self._limits.new_call_id(delta.id, self._token)
         if delta.id and call_id != delta.id:
-            self._repair("call_id_replaced")
+            self.repairs["call_id_replaced"] += 1
         prefix = hosted_id_prefix(target) if target.hosted else ""  # the id of its item is all that later requests know of it
         if options.seal is not None and delta.extra:  # in an item before that of the call
             self.turn.wanted_back().add_call(self._new_id(prefix, behind=1) if prefix else call_id, delta.extra)
@@ -346,7 +347,7 @@ class Lifecycle:
         if delta.index in self.turn.call_ids:
             self.turn.wanted_back().add_call(self.turn.call_ids[delta.index], delta.extra)
         elif not is_open and delta.index not in self._limits.suppressed:
-            self._repair("extra_content_dropped")
+            self.repairs["extra_content_dropped"] += 1
 
     def _hold(self, delta: Delta) -> None:
         if self.pending is None:
@@ -361,8 +362,7 @@ class Lifecycle:
             return
         settled = call.settle(self._options.calls, ended=self.turn.finish_reason in (None, "stop"))
         if settled.validity:
-            checked = self.turn.checked
-            checked[settled.validity] = checked.get(settled.validity, 0) + 1
+            self.turn.checked[settled.validity] += 1
         if type(delta) is Stop and self._sets_aside(call):
             self.turn.broken_calls += 1
             self.aside = call
@@ -372,7 +372,7 @@ class Lifecycle:
             self._cut_call(delta)
             return
         for kind in settled.repairs:
-            self._repair(kind)
+            self.repairs[kind] += 1
             self.turn.broken_calls += kind == "arguments_not_json" and not call.arguments.closed
         self._end_call("completed")
 
@@ -382,10 +382,10 @@ class Lifecycle:
         assert call is not None
         assert isinstance(call.item, HostedItem)
         for kind in call.settle_rest():
-            self._repair(kind)
+            self.repairs[kind] += 1
         if not call.arguments.text.strip():
             call.append("{}")
-            self._repair("empty_arguments")
+            self.repairs["empty_arguments"] += 1
         call.item.run(call.arguments.text)
 
     def _set_outcome(self, done: CallDone) -> None:
@@ -411,8 +411,8 @@ class Lifecycle:
         if not unwritten and (self.call.runnable or not self._options.client.runs_cut_calls):
             self._end_call("incomplete")
             return
-        self.writer.count_characters("tool_arguments", self.call.arguments.text)
-        self._repair("cut_call_omitted")
+        self.writer.characters["tool_arguments"] += len(self.call.arguments.text)
+        self.repairs["cut_call_omitted"] += 1
         self.call = None
 
     def _cite(self, delta: Citation) -> None:
@@ -423,17 +423,17 @@ class Lifecycle:
 
     def _drop_citation(self, _delta: Citation) -> None:
         """Count a mark that stands behind no text of the answer."""
-        self._repair("citation_of_nothing")
+        self.repairs["citation_of_nothing"] += 1
 
     def _forbid(self, delta: ToolCall) -> None:
         self._limits.suppressed.add(delta.index)
         self.turn.calls += 1
-        self._repair("call_suppressed")
+        self.repairs["call_suppressed"] += 1
 
     def _stray_arguments(self, delta: ToolArguments) -> None:
         """Count arguments of no open call, unless that call was suppressed; white space means nothing."""
         if delta.index not in self._limits.suppressed and not delta.text.isspace():
-            self._repair("stray_arguments")
+            self.repairs["stray_arguments"] += 1
 
     def _set_finish(self, delta: Finish) -> None:
         # A server that repeats finish_reason may not take back that something was cut.
@@ -449,7 +449,7 @@ class Lifecycle:
     def _abandon(self, end: Break) -> None:
         """Close whatever is open: a defect of our own may have left more than the state tells."""
         if self.item is not None and self._options.client.keeps_broken_text:
-            self._repair("broken_text_omitted")
+            self.repairs["broken_text_omitted"] += 1
             self.item = None
         elif self.item is not None:
             self._keep_space(end)
@@ -506,7 +506,7 @@ class Lifecycle:
 
     def _end_call(self, status: ItemStatus) -> None:
         assert self.call is not None
-        self.writer.count_characters("tool_arguments", self.call.arguments.text)
+        self.writer.characters["tool_arguments"] += len(self.call.arguments.text)
         self.call.close(status)
         if isinstance(self.call.item, HostedItem):
             self.turn.hosted_calls += 1
@@ -516,9 +516,6 @@ class Lifecycle:
         else:
             self.turn.client_calls += 1
         self.call = None
-
-    def _repair(self, kind: str) -> None:
-        self.repairs[kind] = self.repairs.get(kind, 0) + 1
 
 
 Action: TypeAlias = Callable[[Lifecycle, Any], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -44,7 +45,7 @@ class Turn:
         self.same = False  # it says the same as the one that it follows on
         self.visible = False  # something that a user sees (text, refusal, call) was opened
         self.thought_repeated = False  # its message is its thought once more
-        self.checked: dict[str, int] = {}  # how valid its calls were, by `CheckedCall.label`
+        self.checked: defaultdict[str, int] = defaultdict(int)  # how valid its calls were, by `CheckedCall.label`
         self.call_cut = False  # a call was closed as incomplete, or left out
         self.call_ids: dict[int, str] = {}  # by the model's numbers, where reasoning is encrypted
         self.calls = 0  # all that were begun, and those that are not permitted

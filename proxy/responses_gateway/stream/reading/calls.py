@@ -20,7 +20,7 @@ guessed: each call that it may be about ends as cut."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Literal
@@ -45,7 +45,9 @@ _LONGEST_BLANK = 256
 class CallReader:
     """Feed the deltas of one answer in order to `read`; `settle` where the answer goes on, `end` where it ends."""
 
-    def __init__(self, tools: ToolTable, repairs: dict[str, int], requires: Callable[[str], bool], *, generated: bool) -> None:
+    def __init__(
+        self, tools: ToolTable, repairs: defaultdict[str, int], requires: Callable[[str], bool], *, generated: bool
+    ) -> None:
         """`tools` were declared; `repairs` counts what is repaired, by kind; `requires` tells whether a tool cannot be called
         without arguments. `generated`: arguments are the model's own, with nothing in their place before they come."""
         self._tools = tools
@@ -75,7 +77,7 @@ class CallReader:
         for entry in entries:
             entry.function = _function_of(entry)
         if last and _are_again(entries, self._calls, self._tool):
-            self._repair("message_repeated")
+            self._repairs["message_repeated"] += 1
             for entry, call in zip(entries, self._calls, strict=True):
                 entry.index = call.index
                 entry.id = call.id
@@ -132,7 +134,7 @@ class CallReader:
         for call in self._nameless:
             if call.arguments.begun and not call.cut:
                 out.append(Text(call.arguments.text))
-                self._repair("nameless_call_as_text")
+                self._repairs["nameless_call_as_text"] += 1
         if self._nameless:  # nothing that comes behind the end belongs to what went out as text
             gone = set(self._nameless)
             self._calls = [call for call in self._calls if call not in gone]
@@ -302,7 +304,7 @@ class CallReader:
                 calls[at].doubtful = True
                 return calls[at]
         if arguments.strip():
-            self._repair("arguments_of_no_call")
+            self._repairs["arguments_of_no_call"] += 1
             for call in candidates:
                 self._cut(call, out)
         return None
@@ -514,9 +516,6 @@ class CallReader:
 
     def _tool(self, name: str) -> str:
         return offered_name(self._tools, name)
-
-    def _repair(self, kind: str) -> None:
-        self._repairs[kind] = self._repairs.get(kind, 0) + 1
 
 
 def _are_again(entries: Sequence[ToolCallDelta], calls: Sequence[PartialCall], tool: Callable[[str], str]) -> bool:

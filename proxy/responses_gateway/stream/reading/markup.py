@@ -91,12 +91,12 @@ class Markup:
         self._found: dict[int, list[str]] = {}  # name and arguments of whole calls in the text, by their index
         self._repeated: set[int] = set()  # indices under which the backend announces these once more
         self._logprobs = ParsedLogprobs()
-        self._repairs: dict[str, int] = {}
+        self._repairs: Counter[str] = Counter()
 
     @property
     def repairs(self) -> dict[str, int]:
         """What had to be repaired, rescued or dropped, by kind."""
-        total = Counter(self._repairs) + Counter(self._parser.repairs)
+        total = self._repairs + Counter(self._parser.repairs)
         if self._logprobs.dropped:
             total["logprobs_dropped"] = self._logprobs.dropped
         return total
@@ -172,7 +172,7 @@ class Markup:
         out = self._numbered(self._parser.finish(reason))
         self._logprobs.assign(out)
         self._logprobs.forget()
-        self._repairs = {kind: count for kind, count in self.repairs.items() if kind != "logprobs_dropped"}
+        self._repairs += Counter(self._parser.repairs)
         self._first_marker = self.evidence.first_marker
         self._parser = self._new_parser(thinking_open=False)
         self._fed = self._begins = self._thinking = False
@@ -201,7 +201,7 @@ class Markup:
                 self._found[delta.index] = [delta.name]
                 delta.parsed = True
                 self._calls += 1
-                self._rescued("call_rescued")
+                self._repairs["call_rescued"] += self._rescue
             elif isinstance(delta, CALL_PARTS):
                 delta.index = self._numbers[delta.index]
                 if type(delta) is ToolArguments and delta.index in self._found:
@@ -209,11 +209,7 @@ class Markup:
                 else:  # it was cut
                     self._found.pop(delta.index, None)
             elif type(delta) is Reasoning and not self._thinking:
-                self._rescued("reasoning_rescued")
+                self._repairs["reasoning_rescued"] += self._rescue
             self._thinking = type(delta) is Reasoning
             self._thought = self._thought or self._thinking
         return deltas
-
-    def _rescued(self, kind: str) -> None:
-        if self._rescue:
-            self._repairs[kind] = self._repairs.get(kind, 0) + 1

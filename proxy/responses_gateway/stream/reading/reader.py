@@ -5,6 +5,7 @@ Order within a chunk: reasoning, text, refusal, calls, finish_reason, usage. Ser
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, TypeAlias
@@ -75,7 +76,7 @@ class Reader:
         self._half: _Piece | None = None  # ends in a high surrogate, whose text may continue
         self._early_logprobs: list[TokenLogprob] = []  # of tokens that are not yet a whole character
         self.waiting = False  # a part of earlier chunks waits for its rest: the next chunk has to be read with it
-        self.repairs: dict[str, int] = {}
+        self.repairs: defaultdict[str, int] = defaultdict(int)
         self._tools = tools or {}
         self._requires = requires or (lambda _name: False)
         self._generated = generated
@@ -88,7 +89,7 @@ class Reader:
             return self.read(Chunk([chunk.choices.pop(0)], lenient=chunk.lenient)) + self.read(chunk)
         out: list[Delta] = []
         if chunk.converted:
-            self._repair("types_converted")
+            self.repairs["types_converted"] += 1
         choice = chunk.choices[0] if chunk.choices else None
         if choice is not None and choice.index != self.choice:
             choice = self._choice_to_read(chunk.choices or ())
@@ -131,7 +132,7 @@ class Reader:
 
     def skip(self) -> None:
         """Count an event that holds no part of an answer."""
-        self._repair("foreign_event")
+        self.repairs["foreign_event"] += 1
 
     def finish(self) -> list[Delta]:
         """Return what still waited for its rest: half a surrogate pair, a call without arguments, arguments without a name."""
@@ -180,7 +181,7 @@ class Reader:
         if self._messages_come or not (self._reasoning_came or self._text_came or calls is not None):
             self._messages_come = self._messages_come or chat.brings_more(message)
             return message
-        self._repair("message_repeated")
+        self.repairs["message_repeated"] += 1
         rest = chat.Delta()
         if not self._text_came:
             rest.content = message.content
@@ -200,7 +201,7 @@ class Reader:
         is likely to say it twice in a row. Behind another thought, a text may well come again."""
         for (kind, names), text in zip(_FIELDS, (_thought_of(delta), delta.content), strict=True):
             if text and isinstance(text, str) and len(text) >= _LEAST_REPEATED and said(kind) == text:
-                self._repair("message_repeated")
+                self.repairs["message_repeated"] += 1
                 for name in names:
                     setattr(delta, name, None)
             elif text:
@@ -250,7 +251,7 @@ class Reader:
             return ""
         if rest != held:
             self._early_logprobs = []
-            self._repair("message_repeated")
+            self.repairs["message_repeated"] += 1
         return rest or None
 
     def _end_echo(self, out: list[Delta]) -> None:
@@ -259,7 +260,7 @@ class Reader:
             return
         said = self.said and self.said("reasoning")
         if said and _behind_thought(f"{self._echo}{_CLOSING}", said) == "":
-            self._repair("message_repeated")
+            self.repairs["message_repeated"] += 1
         else:
             out.append(Text(self._echo, self._early_logprobs or None))
         self._echo = ""
@@ -268,7 +269,7 @@ class Reader:
     def _spelled(self, logprobs: list[TokenLogprob]) -> list[TokenLogprob]:
         tokens, dropped = spelled(logprobs)
         if dropped:
-            self._repair("logprobs_dropped")
+            self.repairs["logprobs_dropped"] += 1
         return tokens
 
     def _with_joined_surrogates(self, deltas: list[Delta]) -> list[Delta]:
@@ -298,19 +299,16 @@ class Reader:
             text = text[:-1]
         delta.text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         if joined:
-            self._repair("surrogates_joined")
+            self.repairs["surrogates_joined"] += 1
         if delta.text.count(_SURROGATE) > text.count(_SURROGATE):
-            self._repair("surrogates_replaced")
+            self.repairs["surrogates_replaced"] += 1
 
     def _replace_half(self, half: _Piece, out: list[Delta]) -> None:
         """End the text that ends in half a surrogate pair: what follows has nothing to do with it."""
         half.text = _SURROGATE
         out.append(half)
         self._half = None
-        self._repair("surrogates_replaced")
-
-    def _repair(self, kind: str) -> None:
-        self.repairs[kind] = self.repairs.get(kind, 0) + 1
+        self.repairs["surrogates_replaced"] += 1
 
 
 def _end_of(whole: str | None, said: str | None) -> str:

@@ -5,6 +5,7 @@ item that is done is kept as JSON of the Responses API in all of them."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -81,10 +82,10 @@ class EventWriter(ABC):
         self.next_number = 0  # sequence number of the next event
         self.next_index = 0  # output_index of the next item
         self.done: list[str] = []
-        self.items: dict[str, int] = {}  # items done, by type
-        self.deltas: dict[str, int] = {}  # delta events written, by event type
-        self.characters: dict[str, int] = {}  # length of the text written, by kind
-        self.repairs: dict[str, int] = {}  # what the protocol had shown in another way, by kind
+        self.items: defaultdict[str, int] = defaultdict(int)  # items done, by type
+        self.deltas: defaultdict[str, int] = defaultdict(int)  # delta events written, by event type
+        self.characters: defaultdict[str, int] = defaultdict(int)  # length of the text written, by kind
+        self.repairs: defaultdict[str, int] = defaultdict(int)  # what the protocol had shown in another way, by kind
 
     @abstractmethod
     def blank(self) -> EventWriter:
@@ -182,7 +183,7 @@ class EventWriter(ABC):
     def _count(self, kind: str, index: int, record: str) -> None:
         """Take an item that is done, as JSON."""
         self.done.append(record)
-        self.items[kind] = self.items.get(kind, 0) + 1
+        self.items[kind] += 1
         span = self.spans.get(index)
         if span is not None:
             span.closed = self._clock()
@@ -191,14 +192,7 @@ class EventWriter(ABC):
 
     def _count_deltas(self, event: str, deltas: int) -> None:
         if deltas:
-            self.deltas[event] = self.deltas.get(event, 0) + deltas
-
-    def _repair(self, kind: str) -> None:
-        self.repairs[kind] = self.repairs.get(kind, 0) + 1
-
-    def count_characters(self, kind: str, text: str) -> None:
-        """Add the length of a closed item's text."""
-        self.characters[kind] = self.characters.get(kind, 0) + len(text)
+            self.deltas[event] += deltas
 
 
 class StreamStart(msgspec.Struct, frozen=True):

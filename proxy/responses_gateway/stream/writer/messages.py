@@ -120,7 +120,7 @@ class MessagesWriter(EventWriter):
             return
         self.events += kept or ()
         if not self._blocks and (thought := self._hidden_thought()):
-            self._repair("thought_as_text")
+            self.repairs["thought_as_text"] += 1
             self._start_block('{"type":"text","text":""}')
             self._write_block_delta("text_delta", "text", quote(thought))
             self._stop_block()
@@ -140,7 +140,7 @@ class MessagesWriter(EventWriter):
             self._start_block('{"type":"text","text":""}')
             place.head = _DELTA_HEAD % (self._blocks - 1, b"text_delta", b"text")
         elif self._thinking == "hidden":
-            self._repair("thought_hidden")
+            self.repairs["thought_hidden"] += 1
         else:
             self._start_block('{"type":"thinking","thinking":"","signature":""}')
             if self._thinking == "shown":
@@ -169,7 +169,7 @@ class MessagesWriter(EventWriter):
         """Stop the block; a thought has its signature before that, with the details that the server wants back."""
         if place.kind == "reasoning":
             self._count_deltas("thinking_delta", ended.deltas)
-            self.count_characters("reasoning", ended.text)
+            self.characters["reasoning"] += len(ended.text)
             in_json = quote(ended.text)
             record = reasoning(place.item_id, ended.status, in_json, summary=False, sealed=ended.sealed, details=ended.details)
             if ended.status == "incomplete" and self._kept is None:
@@ -179,7 +179,7 @@ class MessagesWriter(EventWriter):
         else:
             refused = place.kind == "refusal"
             self._count_deltas("text_delta", ended.deltas)
-            self.count_characters("refusal" if refused else "text", ended.text)
+            self.characters["refusal" if refused else "text"] += len(ended.text)
             kind: TextKind = "refusal" if refused else "output_text"
             entries = logprobs_json(ended.logprobs) if ended.logprobs else "[]"
             part = message_part(kind, quote(ended.text), entries, ended.annotations)
@@ -221,7 +221,7 @@ class MessagesWriter(EventWriter):
         self._end_block(status)
         late = extra if extra != place.extra and self._thinking != "hidden" else ""
         if extra != place.extra and not late:
-            self._repair("extra_content_dropped")
+            self.repairs["extra_content_dropped"] += 1
         member = "arguments" if place.kind == "function_call" else "input"
         shown = extra_member(place.extra)
         self._count(place.kind, place.index, f'{place.begun}{shown},"{member}":{quote(text)},"status":"{status}"}}')

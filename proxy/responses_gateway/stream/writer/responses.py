@@ -219,7 +219,7 @@ class ResponsesWriter(EventWriter):
             part = message_part("output_text", in_json, entries, ended.annotations)
             done = _text_done(_OUTPUT_TEXT, f'{where}{_CONTENT},"logprobs":{entries}', in_json)
         self._count_deltas(f"response.{place.kind}.delta", ended.deltas)
-        self.count_characters("refusal" if place.kind == "refusal" else "text", ended.text)
+        self.characters["refusal" if place.kind == "refusal" else "text"] += len(ended.text)
         record = message(place.item_id, ended.status, part, place.phase)
         self.finish_item("message", place.index, record, done, _part("done", where, part))
 
@@ -235,7 +235,7 @@ class ResponsesWriter(EventWriter):
             dones.append(_summary_part("done", where, in_json))
             self._count_deltas(f"{_SUMMARY_TEXT}.delta", ended.deltas)
         self._count_deltas(f"{self._reasoning}.delta", ended.deltas)
-        self.count_characters("reasoning", ended.text)
+        self.characters["reasoning"] += len(ended.text)
         summary = bool(place.second_head)
         record = reasoning(place.item_id, ended.status, in_json, summary=summary, sealed=ended.sealed, details=ended.details)
         self.finish_item("reasoning", place.index, record, *dones)
