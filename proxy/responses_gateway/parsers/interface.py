@@ -43,5 +43,7 @@ class Parser(Protocol):
         if the piece itself, with its tokens, is all that `feed` would return: it counts as fed then. Otherwise False."""
         return False
 
-    def rewind(self, token_ids: Sequence[int]) -> None:
-        """Forget the last ids, whose text has not come: they will come again."""
+    def rewind(self, _token_ids: Sequence[int]) -> None:
+        """Forget the last ids, whose text has not come: they will come again. Nothing, where ids are not looked at (a response
+        template), or are kept until their text comes (vLLM)."""
+        return

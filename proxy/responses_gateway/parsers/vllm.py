@@ -154,9 +154,6 @@ class VllmParser(Parser):
             deltas += self._step(piece, its_ids, finished=False)
         return deltas
 
-    def rewind(self, token_ids: Sequence[int]) -> None:
-        """Do nothing: vLLM's parser keeps the ids whose text has not come."""
-
     def finish(self, _reason: FinishReason) -> list[Delta]:
         """Return the deltas that were held back. vLLM does not distinguish the reasons to stop."""
         if self._finished:

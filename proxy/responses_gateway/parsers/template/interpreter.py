@@ -81,9 +81,6 @@ class TemplateParser(Parser):
         """Whether some of the text waits for what comes next: it may be a part of a delimiter, of a call, or of no field."""
         return self._at < len(self._source) or self._reads_calls() or (bool(self._outside) and not self._given)
 
-    def rewind(self, token_ids: Sequence[int]) -> None:
-        """Do nothing: ids are not looked at."""
-
     def finish(self, reason: FinishReason) -> list[Delta]:
         """Return the deltas that were held back. Calls are completed only if the model stopped by itself."""
         if self._finished:
