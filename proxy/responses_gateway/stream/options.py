@@ -17,7 +17,7 @@ from responses_gateway.stream.sampling import CallRecorder
 from responses_gateway.stream.tokens.meter import Encode
 from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.stream.writer.interface import AnswerForm, AnswerStream, StreamStart
-from responses_gateway.stream.writer.responses import AtEnd, new_response_stream
+from responses_gateway.stream.writer.responses import AtEnd, ResponseObject, ResponseStream, ResponsesWriter
 from responses_gateway.wire.tools import Grammar, ToolTable
 
 
@@ -111,14 +111,10 @@ class StreamOptions(msgspec.Struct, frozen=True):
         """Return the stream of the response, of which nothing is written yet."""
         if self.form is not None:
             return self.form.stream(start)
-        return new_response_stream(
-            start,
-            self.echo,
-            stream_id=self.stream_id,
-            reasoning_event=self.reasoning_event,
-            mirrors_reasoning=self.summary,
-            at_end=self.at_end,
-        )
+        reasoning = self.reasoning_event
+        writer = ResponsesWriter(self.stream_id, start.clock, reasoning_event=reasoning, mirrors_reasoning=self.summary)
+        response = ResponseObject(start.response_id, int(start.created), start.model, self.echo)
+        return ResponseStream(response, writer, self.at_end)
 
     def grammar_of(self, name: str, namespace: str | None) -> Grammar | None:
         """Return the grammar of the client's custom tool of this name."""

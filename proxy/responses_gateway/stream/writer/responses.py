@@ -22,7 +22,6 @@ from responses_gateway.stream.writer.interface import (
     Phase,
     Place,
     Status,
-    StreamStart,
     TextKind,
     call_begun,
     extra_member,
@@ -379,21 +378,6 @@ class _State(msgspec.Struct, frozen=True, gc=False):
 
 _QUEUED = _State("queued")
 _IN_PROGRESS = _State("in_progress")
-
-
-def new_response_stream(
-    start: StreamStart,
-    echo: Mapping[str, Any],
-    *,
-    stream_id: str | None,
-    reasoning_event: str,
-    mirrors_reasoning: bool,
-    at_end: Sequence[AtEnd],
-) -> ResponseStream:
-    """Return the stream of one response. `echo` has the fields that repeat the request; for others see `ResponsesWriter`."""
-    writer = ResponsesWriter(stream_id, start.clock, reasoning_event=reasoning_event, mirrors_reasoning=mirrors_reasoning)
-    response = ResponseObject(start.response_id, int(start.created), start.model, echo)
-    return ResponseStream(response, writer, at_end)
 
 
 class ResponseStream(AnswerStream):
