@@ -91,9 +91,9 @@ class ToolSchema:
             schema = self._definitions[schema["$ref"]]
         return schema
 
-    def violation(self, value: Any, steps: Steps, schema: Any = True) -> str | None:
-        """Return the keyword that a value violates, of the whole schema unless another one is given; None if it fits."""
-        return self._violation(self.root if schema is True else schema, value, steps)
+    def violation(self, value: Any, steps: Steps) -> str | None:
+        """Return the keyword of the whole schema that a value violates; None if it fits."""
+        return self._violation(self.root, value, steps)
 
     def fits(self, schema: Any, value: Any, steps: Steps) -> bool:
         """Tell whether a value fits a part of the schema."""
