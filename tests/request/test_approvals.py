@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from responses_gateway.request.fields import Entry
-from responses_gateway.request.input.approvals import INTERRUPTED, Approvals, open_approvals, read_approvals
+from responses_gateway.request.input.approvals import INTERRUPTED, Approvals, read_approvals
+from responses_gateway.request.input.call_matching import open_items
 from responses_gateway.wire.errors import ApiError
 
 REQUEST = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "bank", "name": "pay", "arguments": "{}"}
@@ -56,7 +57,7 @@ def test_what_cannot_be_decided_is_refused(items: list[dict[str, Any]], param: s
 
 
 def test_open_approvals_are_those_without_a_decision_or_without_their_call() -> None:
-    assert open_approvals([SAID, REQUEST, "odd"]) == {1}
-    assert open_approvals([REQUEST, YES]) == {0, 1}
-    assert open_approvals([REQUEST, YES, CALL]) == set()
-    assert open_approvals([REQUEST, NO]) == set()
+    assert open_items([SAID, REQUEST, "odd"]) == {1}
+    assert open_items([REQUEST, YES]) == {0, 1}
+    assert open_items([REQUEST, YES, CALL]) == set()
+    assert open_items([REQUEST, NO]) == set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from responses_gateway.request.input.call_matching import open_calls, open_items
+from responses_gateway.request.input.call_matching import open_items
 
 
 def call(call_id: object, **fields: Any) -> dict[str, Any]:
@@ -20,9 +20,8 @@ def test_a_call_waits_until_there_is_an_output() -> None:
         {"type": "function_call_output", "call_id": "b", "output": "done"},
         {"type": "function_call_output", "call_id": "nobody", "output": "done"},
     ]
-    assert open_calls(items) == {0, 3}
-    assert set(open_items(items)) == {0, 3}
+    assert open_items(items) == {0, 3}
 
 
 def test_anything_may_be_in_a_history() -> None:
-    assert open_calls([5, None, {"type": []}, {"type": "function_call"}, call(7), call(None), {}]) == set()
+    assert open_items([5, None, {"type": []}, {"type": "function_call"}, call(7), call(None), {}]) == set()

@@ -6,9 +6,9 @@ names the request."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from responses_gateway.request.fields import Entry, filled_text, missing, optional_flag, optional_text, quote, text
 from responses_gateway.wire.errors import invalid_request
@@ -19,7 +19,7 @@ APPROVAL_TYPES = frozenset({"mcp_approval_request", "mcp_approval_response"})
 # The result of a call of which nothing is known but that it was made, or approved.
 INTERRUPTED = "The call was interrupted. Whether it was carried out is not known."
 # The types of items that refer to an approval request, and the member with its id.
-_REQUEST_ID = {"mcp_approval_request": "id", "mcp_approval_response": "approval_request_id", "mcp_call": "approval_request_id"}
+REQUEST_ID = {"mcp_approval_request": "id", "mcp_approval_response": "approval_request_id", "mcp_call": "approval_request_id"}
 
 
 class Approval(NamedTuple):
@@ -115,21 +115,3 @@ def _approval(decided_at: str, request: Entry, request_id: str) -> Approval:
     path = request.path
     label = filled_text(item, "server_label", path)
     return Approval(decided_at, request_id, label, filled_text(item, "name", path), text(item, "arguments", path))
-
-
-def open_approvals(items: Sequence[Any]) -> set[int]:
-    """Return the positions of the approval requests in a history on which the client has not decided yet, or whose call was
-    approved and not made, and of these approvals. `items` may be anything."""
-    places: dict[str, set[int]] = {}
-    for index, item in enumerate(items):
-        kind = item.get("type") if isinstance(item, dict) else None
-        request_id = item.get(_REQUEST_ID[kind]) if isinstance(kind, str) and kind in _REQUEST_ID else None
-        if not isinstance(request_id, str):
-            continue
-        if kind == "mcp_approval_request":
-            places.setdefault(request_id, set()).add(index)
-        elif kind == "mcp_approval_response" and item.get("approve") is True and request_id in places:
-            places[request_id].add(index)
-        else:
-            places.pop(request_id, None)
-    return set().union(*places.values())

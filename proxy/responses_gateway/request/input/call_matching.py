@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from responses_gateway.request.fields import Entry
-from responses_gateway.request.input.approvals import open_approvals
+from responses_gateway.request.input.approvals import REQUEST_ID
 from responses_gateway.request.input.calls import (
     CALL_TYPES,
     OUTPUT_TYPES,
@@ -192,21 +192,23 @@ def is_other_turn(call: TurnKey | None, following: TurnKey | None, *, is_call: b
     return call != following
 
 
-def open_calls(items: Sequence[Any]) -> set[int]:
-    """Return the positions of the asynchronous calls in a history that have no output yet. `items` may be anything."""
-    places: dict[str, set[int]] = {}
+def open_items(items: Sequence[Any]) -> set[int]:
+    """Return the positions of the asynchronous calls in a history that have no output yet, of the approval requests on which
+    the client has not decided yet, or whose call was approved and not made, and of these approvals. `items` may be anything."""
+    places: dict[tuple[str, str], set[int]] = {}
     for index, item in enumerate(items):
         kind = item.get("type") if isinstance(item, dict) else None
-        call_id = item.get("call_id") if isinstance(kind, str) else None
-        if not isinstance(call_id, str):
+        if not isinstance(kind, str):
             continue
-        if kind in OUTPUT_TYPES:
-            places.pop(call_id, None)
-        elif kind in _ASYNC_TYPES and is_async_call(item):
-            places.setdefault(call_id, set()).add(index)
+        asks = kind in REQUEST_ID
+        item_id = item.get(REQUEST_ID[kind] if asks else "call_id")
+        if not isinstance(item_id, str):
+            continue
+        key = ("approval" if asks else "call", item_id)
+        if kind == "mcp_approval_request" or (kind in _ASYNC_TYPES and is_async_call(item)):
+            places.setdefault(key, set()).add(index)
+        elif kind == "mcp_approval_response" and item.get("approve") is True and key in places:
+            places[key].add(index)
+        elif asks or kind in OUTPUT_TYPES:
+            places.pop(key, None)
     return set().union(*places.values())
-
-
-def open_items(items: Sequence[Any]) -> set[int]:
-    """Return the positions of approvals that are open, and of asynchronous calls without output. `items` may be anything."""
-    return open_approvals(items) | open_calls(items)
