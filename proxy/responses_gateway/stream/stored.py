@@ -20,7 +20,6 @@ from responses_gateway.wire.sse import DONE, SSEDecoder
 
 _ADDED = "response.output_item.added"
 _DONE = "response.output_item.done"
-_SUMMARY = "response.reasoning_summary_text"
 
 
 class _Response(msgspec.Struct):
@@ -73,7 +72,7 @@ def _write_item(writer: ResponsesWriter, text: str, reasoning_event: str) -> Non
             for number, part in enumerate(item.get("content") or []):
                 _write_part(writer, place | {"content_index": number}, part, reasoning_event)
             for number, part in enumerate(item.get("summary") or []):
-                _write_summary_part(writer, place | {"summary_index": number}, part)
+                _write_part(writer, place | {"summary_index": number}, part, reasoning_event)
         case "function_call" | "custom_tool_call":
             event, member = CALL_EVENTS[kind]
             index = writer.add_item(json_text(added | {member: ""}))
@@ -87,29 +86,30 @@ def _write_item(writer: ResponsesWriter, text: str, reasoning_event: str) -> Non
 
 
 def _write_part(writer: ResponsesWriter, place: Object, part: Object, reasoning_event: str) -> None:
-    """Write a content part: text, refusal, or reasoning."""
+    """Write a part: text, refusal, reasoning, or a summary of it."""
     member = "refusal" if part["type"] == "refusal" else "text"
-    event = reasoning_event if part["type"] == "reasoning_text" else f"response.{part['type']}"
+    bounds, event = _events_of(part["type"])
+    if part["type"] == "reasoning_text":
+        event = reasoning_event
     empty = part | {member: ""}
     logprobs: Object = {}
     if part["type"] == "output_text":
         empty |= {"annotations": [], "logprobs": []}
         logprobs = {"logprobs": part.get("logprobs") or []}
-    write_event(writer, "response.content_part.added", place | {"part": empty})
+    write_event(writer, f"{bounds}.added", place | {"part": empty})
     if part[member]:
         write_event(writer, f"{event}.delta", place | logprobs | {"delta": part[member]})
     for number, annotation in enumerate(part.get("annotations") or ()):
         write_event(writer, ANNOTATION, place | {"annotation_index": number, "annotation": annotation})
     write_event(writer, f"{event}.done", place | logprobs | {member: part[member]})
-    write_event(writer, "response.content_part.done", place | {"part": part})
+    write_event(writer, f"{bounds}.done", place | {"part": part})
 
 
-def _write_summary_part(writer: ResponsesWriter, place: Object, part: Object) -> None:
-    event = "response.reasoning_summary"
-    write_event(writer, f"{event}_part.added", place | {"part": part | {"text": ""}})
-    write_event(writer, f"{event}_text.delta", place | {"delta": part["text"]})
-    write_event(writer, f"{event}_text.done", place | {"text": part["text"]})
-    write_event(writer, f"{event}_part.done", place | {"part": part})
+def _events_of(kind: str) -> tuple[str, str]:
+    """Return how the events of a part of this type begin, and those of its text."""
+    if kind == "summary_text":
+        return "response.reasoning_summary_part", "response.reasoning_summary_text"
+    return "response.content_part", f"response.{kind}"
 
 
 class FailedStream(NamedTuple):
@@ -177,13 +177,15 @@ def _close_texts(writer: ResponsesWriter, item: Object, place: Object, events: l
         if event["type"] == "response.content_part.added":
             closed["content"] = [_close_part(writer, place | {"content_index": 0}, event["part"], events)]
         elif event["type"] == "response.reasoning_summary_part.added":
-            closed["summary"] = [_close_summary(writer, place | {"summary_index": 0}, event["part"], events)]
+            closed["summary"] = [_close_part(writer, place | {"summary_index": 0}, event["part"], events)]
     return closed
 
 
 def _close_part(writer: ResponsesWriter, place: Object, part: Object, events: list[Object]) -> Object:
-    deltas = [event for event in events if event["type"].endswith(".delta") and "content_index" in event]
-    stem = deltas[0]["type"].removesuffix(".delta") if deltas else f"response.{part['type']}"
+    deltas = [event for event in events if event["type"].endswith(".delta") and place.keys() <= event.keys()]
+    bounds, stem = _events_of(part["type"])
+    if deltas:
+        stem = deltas[0]["type"].removesuffix(".delta")
     member = "refusal" if part["type"] == "refusal" else "text"
     logprobs: Object = {}
     part |= {member: _text(events, stem)}
@@ -193,14 +195,7 @@ def _close_part(writer: ResponsesWriter, place: Object, part: Object, events: li
         part["logprobs"] = [token for delta in deltas for token in delta.get("logprobs", ())]
         logprobs = {"logprobs": part["logprobs"]}
     write_event(writer, f"{stem}.done", place | logprobs | {member: part[member]})
-    write_event(writer, "response.content_part.done", place | {"part": part})
-    return part
-
-
-def _close_summary(writer: ResponsesWriter, place: Object, part: Object, events: list[Object]) -> Object:
-    part |= {"text": _text(events, _SUMMARY)}
-    write_event(writer, f"{_SUMMARY}.done", place | {"text": part["text"]})
-    write_event(writer, "response.reasoning_summary_part.done", place | {"part": part})
+    write_event(writer, f"{bounds}.done", place | {"part": part})
     return part
 
 
