@@ -119,19 +119,11 @@ async def _answer(request: web.Request, answer: AnswerPlan) -> web.StreamRespons
     if answer.error is not None:
         raise answer.error
     request.app[COUNTERS].prompt_tokens += answer.stream.prompt_tokens
-    return await (_stream(request, answer, transport) if answer.streams else _complete(request, answer, transport))
-
-
-async def _stream(request: web.Request, answer: AnswerPlan, transport: asyncio.Transport) -> web.StreamResponse:
+    if not answer.streams:
+        return await _complete(request, answer, transport)
     frames = build_frames(answer.rendered, answer.stream, answer.faults)
-    counters = request.app[COUNTERS]
-    response, ending = await stream_frames(request, transport, frames, answer.first_token_seconds, answer.tokens_per_second)
-    if ending == "finished":
-        counters.finished[answer.rendered.finish_reason] += 1
-        await response.write_eof()
-    elif ending == "disconnected":
-        counters.aborted += 1
-    return response
+    reason = answer.rendered.finish_reason
+    return await stream_frames(request, frames, answer.first_token_seconds, answer.tokens_per_second, reason)
 
 
 async def _complete(request: web.Request, answer: AnswerPlan, transport: asyncio.Transport) -> web.StreamResponse:

@@ -103,9 +103,15 @@ class Player:
 
 
 async def stream_frames(
-    request: web.Request, transport: asyncio.Transport, frames: Frames, first_token_seconds: float, tokens_per_second: float
-) -> tuple[web.StreamResponse, Ending]:
-    """Answer with an event stream; return the response, whose end is not written yet, and how the stream ended."""
+    request: web.Request,
+    frames: Frames,
+    first_token_seconds: float,
+    tokens_per_second: float,
+    finish_reason: str | None = None,
+) -> web.StreamResponse:
+    """Answer with an event stream, and count how it ended: with this `finish_reason`, if one is counted."""
+    transport = request.transport
+    assert transport is not None
     response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
     if request.version >= (1, 1):
         response.enable_chunked_encoding()
@@ -117,4 +123,10 @@ async def stream_frames(
         ending = await player.play(first_token_seconds)
     finally:
         request.app[PLAYERS].discard(player)
-    return response, ending
+    if ending == "finished":
+        if finish_reason is not None:
+            counters.finished[finish_reason] += 1
+        await response.write_eof()
+    elif ending == "disconnected":
+        counters.aborted += 1
+    return response

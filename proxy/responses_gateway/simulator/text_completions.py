@@ -47,21 +47,9 @@ async def completions(request: web.Request) -> web.StreamResponse:
     counters.prompt_tokens += len(ids)
     counters.running += 1
     try:
-        return await _play(request, frames)
+        return await stream_frames(request, frames, options.first_token_seconds, options.tokens_per_second)
     finally:
         counters.running -= 1
-
-
-async def _play(request: web.Request, frames: Frames) -> web.StreamResponse:
-    options = request.app[OPTIONS]
-    transport = request.transport
-    assert transport is not None
-    response, ending = await stream_frames(request, transport, frames, options.first_token_seconds, options.tokens_per_second)
-    if ending == "finished":
-        await response.write_eof()
-    else:
-        request.app[COUNTERS].aborted += 1
-    return response
 
 
 def _max_tokens(body: dict[str, Any]) -> int:
