@@ -221,6 +221,32 @@ def test_images_of_outputs_follow_all_tool_messages() -> None:
     assert "content tool_output_media adapted" in outcomes(result)
 
 
+def test_images_in_an_output_that_was_written_as_text_are_images() -> None:
+    parts = [{"type": "input_text", "text": "seen"}, image("data:image/png;base64,ONE")]
+    assert (
+        chat_request(user(), call("a"), output("a", json.dumps(parts))).body
+        == chat_request(user(), call("a"), output("a", parts)).body
+    )
+    custom = {"type": "custom_tool_call", "call_id": "a", "name": "f", "input": ""}
+    answer = {"type": "custom_tool_call_output", "call_id": "a", "output": json.dumps(parts)}
+    assert chat_request(user(), custom, answer).body["messages"][2]["content"] == "seen"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "[1, 2]",
+        '[{"type": "input_text", "text": "\\"data:image/png;base64,ONE"}]',
+        '[{"type": "input_image", "image_url": "data:image/png;base64,ONE"}, {"type": "row", "id": 1}]',
+        '[{"type": "input_image", "image_url": {"url": "data:image/png;base64,ONE"}}]',
+        '[{"type": ["input_image"], "image_url": "data:image/png;base64,ONE"}]',
+        '[{"type": "input_image", "image_url": "data:image/png;base64,ONE"}',
+    ],
+)
+def test_any_other_output_stays_the_text_that_it_is(written: str) -> None:
+    assert tool_text(call("a"), output("a", written)) == written
+
+
 def test_custom_calls() -> None:
     made = {"type": "custom_tool_call", "call_id": "a", "name": "apply_patch", "input": "*** Begin\né"}
     answer = {"type": "custom_tool_call_output", "call_id": "a", "output": "Done"}

@@ -10,6 +10,7 @@ messages in their histories: a refusal would end the session."""
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from responses_gateway.request.fields import (
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.hosted import SandboxFiles, sent_file
+from responses_gateway.wire.json_text import decode_as
 
 ResolveItem = Callable[[str], "dict[str, Any] | None"]
 # The type of an item that names one which is stored.
@@ -181,12 +183,28 @@ def assistant_text(content: object, path: str, report: LossReport) -> str:
 
 def tool_output(content: object, path: str, report: LossReport) -> Output:
     """Return the output of a tool in the item at `path`, given as a string or a list of parts. Raises `ApiError` 400."""
+    if isinstance(content, str) and content[:1] == "[":
+        content = _with_pictures(content)
     if isinstance(content, str):
         return Output(content)
     parts = [_chat_part(part, param, report) for part, param in _parts(content, f"{path}.output")]
     texts = [part["text"] for part in parts if part["type"] == "text"]
     media = [part for part in parts if part["type"] != "text"]
     return Output("\n".join(texts), media)
+
+
+def _with_pictures(written: str) -> str | list[Object]:
+    """Return the parts of an output that a program has written as one text, if pictures are among them: as a text, one picture
+    takes more tokens than a context has. Any other output stays as it is."""
+    if '"data:image/' not in written:
+        return written
+    with suppress(msgspec.DecodeError):
+        parts = decode_as(written.encode(), list[Object])
+        texts = [part for part in parts if _only_text([part]) is not None]
+        pictures = [part for part in parts if part.get("type") == "input_image" and str(part.get("image_url"))[:5] == "data:"]
+        if pictures and len(texts) + len(pictures) == len(parts):
+            return parts
+    return written
 
 
 def reasoning_text(item: Object, path: str) -> str:
