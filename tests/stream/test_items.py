@@ -104,9 +104,10 @@ def test_content_as_a_list_of_parts() -> None:
         {"type": "thinking", "thinking": " and so"},
         {"type": "text", "text": "Hello"},
         {"type": "image"},
-        "stray",
+        7,
+        ", plainly",
     ]
-    assert play(chunk({"content": parts}), finish()).said == [("reasoning", "so and so"), ("text", "Hello")]
+    assert play(chunk({"content": parts}), finish()).said == [("reasoning", "so and so"), ("text", "Hello, plainly")]
 
 
 def test_reasoning_as_a_part_with_a_summary() -> None:

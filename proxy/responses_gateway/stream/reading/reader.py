@@ -347,7 +347,7 @@ def _continues(half: _Piece, delta: Delta) -> bool:
 
 def _read_parts(parts: list[Any], out: list[Delta]) -> None:
     """Read content that is a list of parts: text, and thinking with parts of its own (Mistral) or a summary (Databricks)."""
-    for part in parts:
+    for part in ({"text": part} if isinstance(part, str) else part for part in parts):
         if not isinstance(part, dict):
             continue
         text = part.get("text")
