@@ -199,6 +199,8 @@ def test_a_prompt_that_does_not_fit(status: int, body: Any) -> None:
         (404, {"error": 'model "x" not found, try pulling it first'}, NO_MODEL, 'model "x" not found, try pulling it first'),
         (404, openai("gone", param="model"), NO_MODEL, "gone"),
         (404, {"detail": "Not Found"}, NO_ENDPOINT, None),
+        (400, openai("Failed to call a function.", code="tool_use_failed"), (502, "server_error", None), None),  # Groq
+        (400, openai("Failed to generate JSON.", code="json_validate_failed"), (502, "server_error", None), None),
         (401, openai("bad key"), (401, "invalid_api_key", None), "bad key"),
         (403, openai("not yours"), (403, "permission_denied", None), "not yours"),
         (429, openai("slow down", code=429), (429, "rate_limit_exceeded", None), "slow down"),
@@ -313,6 +315,7 @@ def test_the_types_are_the_sdk_s() -> None:
         ({"message": "x", "code": "429"}, (429, "rate_limit_exceeded", None)),
         ({"message": "x", "type": "rate_limit_error"}, (429, "rate_limit_exceeded", None)),
         ({"message": "x", "code": "4299"}, (502, "server_error", None)),
+        ({"message": "x", "code": "tool_use_failed", "status_code": 400}, (502, "server_error", None)),
         ({"message": "x", "type": ["rate_limit_error"]}, (502, "server_error", None)),
         ({"message": "maximum context length", "code": 400}, OVERFLOW),
         ({"message": "x", "code": 200}, (502, "server_error", None)),

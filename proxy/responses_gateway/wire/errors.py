@@ -23,6 +23,8 @@ _STATUSES: dict[str, int] = {
     **dict.fromkeys(("overloaded_error", "engine_overloaded_error", "server_overloaded", "overloaded"), _OVERLOADED),
     **dict.fromkeys(("authentication_error", "invalid_api_key", "unauthorized"), 401),
     **dict.fromkeys(("permission_error", "permission_denied"), 403),
+    # The model has written no call, no JSON or no channels that Groq can read: asked again, it may.
+    **dict.fromkeys(("tool_use_failed", "json_validate_failed", "output_parse_failed"), 502),
 }
 # Those that numbers mean: of MiniMax in `base_resp.status_code`, of z.ai in `code`.
 _NUMBERS: dict[str, dict[int, int]] = {
@@ -249,14 +251,14 @@ def _classify(status: int, reason: Reason, retry_after: float | None) -> ApiErro
 
 
 def _meant_status(status: int, kinds: Mapping[str, Any]) -> int:
-    """Return the status that says what an error is about. A limit counts whatever the status, which is 400, 403 or 413 at some
-    servers; anything else only where the status blames nobody, as that of an error in a stream."""
+    """Return the status that says what an error is about. A limit, or what the model has written, counts whatever the status,
+    which is 400, 403 or 413 at some servers; anything else only where that blames nobody, as of an error in a stream."""
     names = [name.lower() for name in (kinds.get("code"), kinds.get("type")) if isinstance(name, str)]
     meant = [_STATUSES[name] for name in names if name in _STATUSES]
     meant += [table.get(_number(kinds.get(kind)), status) for kind, table in _NUMBERS.items()]
-    for limit in (_QUOTA, 429):
-        if limit in meant:
-            return limit
+    for blameless in (_QUOTA, 429, 502):
+        if blameless in meant:
+            return blameless
     return next((other for other in meant if other != status), status) if status >= 500 else _TIMES.get(status, status)
 
 
