@@ -17,6 +17,7 @@ OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "1"}
 
 def test_messages_calls_and_outputs_are_kept_in_any_order() -> None:
     check_kept_items([OUTPUT, CALL, USER], "items", Policy())
+    check_kept_items([{"type": "function_call_output", "name": "automation_update", "output": "look"}], "items", Policy())
 
 
 @pytest.mark.parametrize(

@@ -313,6 +313,23 @@ def test_a_search_of_another_server_only_declares_tools() -> None:
     assert {"item tool_search_call ignored", "item tool_search_output adapted"} <= outcomes(result)
 
 
+@pytest.mark.parametrize("without", [{}, {"call_id": None}])
+def test_an_output_of_no_call_is_a_user_message(without: Item) -> None:
+    """Codex Desktop has the messages of automations and of other threads in this form."""
+    woken = {"type": "function_call_output", "id": "fco_1", "name": "automation_update", "namespace": "codex_app", **without}
+    result = chat_request(user(), call("a"), output("a"), {**woken, "output": "<heartbeat>look</heartbeat>"}, user("go on"))
+    assert shape(result.body["messages"]) == ["user", "assistant(a)", "tool a", "user", "user"]
+    assert result.body["messages"][3]["content"] == "<heartbeat>look</heartbeat>"
+    assert "item unpaired_output adapted" in outcomes(result)
+
+
+def test_the_pictures_of_an_output_of_no_call_are_sent() -> None:
+    parts = [{"type": "input_text", "text": "look"}, {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]
+    found = messages({"type": "function_call_output", "name": "look", "output": parts})
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    assert found == [{"role": "user", "content": [{"type": "text", "text": "look"}, picture]}]
+
+
 def test_computer_calls_show_the_screenshot() -> None:
     made = {"type": "computer_call", "call_id": "a", "action": {"type": "click", "x": 1, "y": 2}}
     picture = {"type": "computer_screenshot", "image_url": "data:image/png;base64,AAAA"}

@@ -14,10 +14,10 @@ from responses_gateway.request.tools.plain_tools import SIMPLIFIED
 from responses_gateway.wire.hosted_kinds import HOSTED
 
 _ITEMS = (
-    Loss("item", "message", "preserved", "user, assistant, system and developer messages; null and missing content is empty"),
+    Loss("item", "message", "preserved", "of any role; null and missing content is empty"),
     Loss("item", "late_system_message", "adapted", "sent as a user message marked with tags, or as configured"),
     Loss("item", "reasoning", "preserved", "sent back with the assistant message that follows it"),
-    Loss("item", "reasoning", "ignored", "if it has no readable text, if no message follows it, or if the backend refuses it"),
+    Loss("item", "reasoning", "ignored", "without readable text, if no message follows, or if the backend refuses it"),
     *(Loss("item", kind, form.outcome, form.reason) for kind, form in CALL_ITEMS.items()),
     *(Loss("item", kind, form.outcome, form.reason) for kind, form in OUTPUT_ITEMS.items()),
     *(Loss("item", kind, "ignored", "if the call has been answered already") for kind in OUTPUT_ITEMS),
@@ -28,6 +28,7 @@ _ITEMS = (
     *(Loss("item", kind.item.type, "ignored", f"if {kind.unread}") for kind in HOSTED.values() if kind.unread),
     *READ_ELSEWHERE.values(),
     Loss("item", "agent_message", "adapted", "sent as a user message marked with tags"),
+    Loss("item", "unpaired_output", "adapted", "a named `function_call_output` without `call_id`: a user message"),
     Loss("item", "compaction_trigger", "adapted", "sent as a user message that asks for a summary, if so configured"),
     Loss("item", "compaction_trigger", "rejected", "otherwise"),
     Loss("item", "item_reference", "preserved", "replaced by the stored item; unknown ids are refused"),

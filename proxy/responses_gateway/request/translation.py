@@ -15,7 +15,7 @@ import msgspec
 from responses_gateway.request.fields import Entry, Object, object_list, quote
 from responses_gateway.request.input.approvals import APPROVAL_TYPES, NO_APPROVALS, Approval, read_approvals
 from responses_gateway.request.input.call_matching import NO_CALLS, match_calls
-from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, CallItemReader, is_foreign_search, output_call_id
+from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, CallItemReader, is_unpaired, output_call_id
 from responses_gateway.request.input.item_reader import HONOURED_ITEMS, ItemReader
 from responses_gateway.request.input.items import ResolveItem, entries, entries_at, with_paths
 from responses_gateway.request.input.urls import refuse_urls
@@ -259,7 +259,7 @@ def check_kept_items(items: object, path: str, policy: Policy) -> None:
     for entry in kept:
         if entry.kind in CALL_TYPES:
             calls.call(entry)
-        elif entry.kind in OUTPUT_TYPES and not is_foreign_search(entry):
+        elif entry.kind in OUTPUT_TYPES and not is_unpaired(entry):
             output_call_id(entry)
             calls.output(entry)
     ItemReader(policy, NO_CALLS, report).read(kept)

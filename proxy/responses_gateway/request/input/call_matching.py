@@ -25,7 +25,7 @@ from responses_gateway.request.input.calls import (
     CallItemReader,
     InputCall,
     is_async_call,
-    is_foreign_search,
+    is_unpaired,
     output_call_id,
 )
 from responses_gateway.request.input.items import Output
@@ -101,7 +101,7 @@ class _Matcher:
         for entry in entries:
             if entry.kind in CALL_TYPES:
                 self.add_call(entry)
-            elif entry.kind in OUTPUT_TYPES and not is_foreign_search(entry):
+            elif entry.kind in OUTPUT_TYPES and not is_unpaired(entry):
                 self.add_output(entry)
             elif self.pending:
                 self.go_on(entry)

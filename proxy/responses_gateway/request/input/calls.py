@@ -235,9 +235,12 @@ def output_call_id(entry: Entry) -> str:
     return _call_id(entry.item, entry.path)
 
 
-def is_foreign_search(entry: Entry) -> bool:
-    """Tell whether this is the output of a tool search run by another server: it has tools, but no call in the input."""
-    return entry.kind == "tool_search_output" and entry.item.get("call_id") is None
+def is_unpaired(entry: Entry) -> bool:
+    """Tell whether this is an output without a call: of a tool search that another server ran, or of a tool that no model has
+    called, as Codex has the message of an automation or of another thread."""
+    item = entry.item
+    named = entry.kind == "tool_search_output" or (entry.kind == "function_call_output" and "name" in item)
+    return named and item.get("call_id") is None
 
 
 def _call_id(item: Object, path: str) -> str:

@@ -14,8 +14,8 @@ import msgspec
 
 from responses_gateway.request.fields import Entry, Object, optional_text, quote
 from responses_gateway.request.input.call_matching import NO_OUTPUT, PENDING_OUTPUT, MatchedCall, MatchedCalls, is_other_turn
-from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_foreign_search
-from responses_gateway.request.input.items import assistant_text, reasoning_text, system_text, user_content
+from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_unpaired
+from responses_gateway.request.input.items import assistant_text, reasoning_text, system_text, tool_output, user_content
 from responses_gateway.request.input.template_forms import APPROVAL, in_forms, losses_of, nine_characters, users_merged
 from responses_gateway.request.loss_report import Loss, LossReport, reported
 from responses_gateway.request.policy import Policy
@@ -219,12 +219,20 @@ class ItemReader:
         self._begun = True
         matched = self._calls.get(entry.path)
         if matched is None:
-            if is_foreign_search(entry):
-                self._report.adapted("item", "tool_search_output", "the tools are declared")
+            if is_unpaired(entry):
+                self._unpaired(entry)
             return
         if matched.repeated:
             self._builder.repeat_call(matched)
         self._builder.add_output(matched)
+
+    def _unpaired(self, entry: Entry) -> None:
+        if entry.kind == "tool_search_output":
+            self._report.adapted("item", "tool_search_output", "the tools are declared")
+            return
+        self._report.adapted("item", "unpaired_output", "sent as a user message")
+        output = tool_output(entry.item.get("output"), entry.path, self._report)
+        self._user([{"type": "text", "text": output.text}, *output.media] if output.media else output.text)
 
     def _reasoning(self, entry: Entry) -> None:
         self._begun = True
