@@ -58,6 +58,7 @@ def test_a_search_is_a_block_of_the_call_a_block_of_the_results_and_a_citation()
     assert said["text"] == "Long."
     assert [(note["url"], note["cited_text"]) for note in said["citations"]] == [("https://example.org/rivers", "It is long.")]
     assert message.reason == "end_turn"
+    assert message.ending["usage"]["server_tool_use"] == {"web_search_requests": 1, "web_fetch_requests": 0}
 
 
 def test_the_results_carry_what_the_model_read_since_nothing_is_stored() -> None:

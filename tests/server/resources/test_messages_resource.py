@@ -467,7 +467,9 @@ def test_a_web_search_is_run_here_and_shown_with_its_results_and_citations() -> 
         }
         async with searched_web() as web:
             async with simulated(**web.settings) as served:
-                blocks = (await send(served, question)).json["content"]
+                message = (await send(served, question)).json
+                assert message["usage"]["server_tool_use"] == {"web_search_requests": 1, "web_fetch_requests": 1}
+                blocks = message["content"]
                 kinds = [block["type"] for block in blocks]
                 assert kinds == [
                     "server_tool_use", "web_search_tool_result", "server_tool_use", "web_fetch_tool_result", "text",

@@ -60,9 +60,10 @@ _WINDOW_MARGIN = 2
 
 
 class MessagesWriter(EventWriter):
-    """The content blocks of a message that is being written. `calls` counts those of the client's tools."""
+    """The content blocks of a message that is being written. `calls` counts those of the client's tools, `web_requests` those
+    of the gateway's, by the name of the tool."""
 
-    __slots__ = ("_block_open", "_blocks", "_excerpts", "_kept", "_results", "_thinking", "calls", "refused")
+    __slots__ = ("_block_open", "_blocks", "_excerpts", "_kept", "_results", "_thinking", "calls", "refused", "web_requests")
 
     def __init__(self, clock: Callable[[], float] = no_clock, *, thinking: Thinking) -> None:
         """Begin a message."""
@@ -74,6 +75,7 @@ class MessagesWriter(EventWriter):
         self._excerpts: dict[str, str] = {}  # of the pages that may be cited, by their URLs
         self._results: dict[str, list[str]] = {}  # the blocks of hosted calls, by the id of the item
         self.calls = 0
+        self.web_requests = {"web_search": 0, "web_fetch": 0}
         self.refused = False
 
     def blank(self) -> MessagesWriter:
@@ -87,10 +89,6 @@ class MessagesWriter(EventWriter):
         event = f'event: {kind}\ndata: {{"type":"{kind}"{fields}}}\n\n'.encode("utf-8", "replace")
         (self.events if self._kept is None else self._kept).append(event)
         self.next_number += 1
-
-    def ping(self) -> None:
-        """Append an event that may stand anywhere."""
-        self.events.append(PING)
 
     def _start_block(self, block: str) -> None:
         """Append the start of the next block, given as JSON."""
@@ -248,6 +246,7 @@ class MessagesWriter(EventWriter):
         asked = {"url": action.get("url", "")} if name == "web_fetch" else {"query": action.get("query", "")}
         head = f'{{"type":"server_tool_use","id":"{_own_id(SERVER_TOOL, place.item_id)}","name":"{name}","input":'
         place.begun = name
+        self.web_requests[name] += 1
         self._start_block(f"{head}{{}}}}")
         self._write_block_delta("input_json_delta", "partial_json", quote(json_text(asked)))
         self._stop_block()
@@ -393,7 +392,7 @@ class MessageStream(AnswerStream):
 
     def keep_alive(self) -> None:
         """Write a ping."""
-        self._writer.ping()
+        self._writer.events.append(PING)
 
     def end(self, outcome: Outcome) -> None:
         """Take the end, and write what was kept back for it."""
@@ -405,18 +404,26 @@ class MessageStream(AnswerStream):
         if self._outcome.status == "failed":
             error = self._outcome.error or server_error("The message failed.")
             return _event("error", json_text(error_body(for_client(error), self._options.request_id)))
-        delta = f'"delta":{{{self._ending()}}},"usage":{usage_json(self._outcome.usage, self._safeguards)}'
+        delta = f'"delta":{{{self._ending()}}},"usage":{self._usage()}'
         return _event("message_delta", f'{{"type":"message_delta",{delta}}}') + _STOP
 
     def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
         """Return the message as it stands."""
         content = ",".join(self._writer.blocks())
-        usage = usage_json(self._outcome.usage, self._safeguards)
-        return sendable(f'{{{self._head},"content":[{content}],{self._ending()},"usage":{usage}}}')
+        return sendable(f'{{{self._head},"content":[{content}],{self._ending()},"usage":{self._usage()}}}')
 
     def judged(self, safeguards: Safeguards) -> None:
         """Take what was said of the tool calls, for the end."""
         self._safeguards = safeguards
+
+    def _usage(self) -> str:
+        """Return the usage object, with the requests of the gateway's tools if there were any."""
+        usage = usage_json(self._outcome.usage, self._safeguards)
+        web = self._writer.web_requests
+        if not any(web.values()):
+            return usage
+        counts = ",".join(f'"{name}_requests":{count}' for name, count in web.items())
+        return f'{usage[:-1]},"server_tool_use":{{{counts}}}}}'
 
     def _ending(self) -> str:
         """Return the members that tell why the message ended, and what was said of its tool calls."""
