@@ -46,6 +46,13 @@ def test_a_string_and_a_list_are_the_same() -> None:
     assert messages_of(*listed) == messages_of(*written)
 
 
+@pytest.mark.parametrize("kind", ["input_text", "output_text"])
+def test_a_text_may_have_the_type_that_it_has_in_responses(kind: str) -> None:
+    said = {"type": kind, "text": "a"}
+    written = [user("a"), assistant(call("c")), user(result("c", "a"))]
+    assert messages_of(user(said), assistant(call("c")), user(result("c", [said]))) == messages_of(*written)
+
+
 def test_a_system_message_in_the_middle_stays_in_its_place_or_is_folded() -> None:
     conversation = [user("a"), system("b"), assistant("c"), user("d")]
     assert [message["role"] for message in messages_of(*conversation, policy=IN_PLACE)] == [

@@ -53,6 +53,11 @@ CHAT: Messages = [
         ("messages 参数非法。请检查文档。", "alternating"),
         ("Tool call IDs should be alphanumeric strings with length 9!", "short_ids"),
         ("Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.", "short_ids"),
+        ("Invalid 'messages[2].tool_calls[0].id': string too long. Expected a string with maximum length 40, but", "short_ids"),
+        ("Invalid 'messages[3].tool_call_id': string too long. Expected a string with maximum length 64, but", "short_ids"),
+        ("messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'", "short_ids"),
+        ("messages.2.content.0.tool_result.tool_use_id: String should match pattern '^[a-zA-Z0-9_-]+$'", "short_ids"),
+        ("messages.1.tool_calls.0.id: String should have at most 40 characters", "short_ids"),
         ("messages: text content blocks must be non-empty", "contents"),
         ("messages: text content blocks must contain non-whitespace text", "contents"),
         (

@@ -231,7 +231,11 @@ _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = 
         r"|\bnot support (?:images?(?: inputs?)?|vision|image_url)(?=[\"'`.,;\\]|$)",
         _without_images,
     ),
-    "short_ids": (r"call ids?\b.{0,160}\b(?:length (?:of )?9|(?:9|nine) characters)\b", _with_short_ids),
+    "short_ids": (
+        r"call ids?\b.{0,160}\b(?:length (?:of )?9|(?:9|nine) characters)\b"
+        r"|\btool_(?:calls?|use)(?:[.\[]\d+\]?)?[._]id\b.{0,60}\b(?:too long|at most \d+ char|match pattern)",
+        _with_short_ids,
+    ),
     "single_calls": (r"\b(?:single|one) tool[- ]?calls?\b|\b(?:multiple|parallel) tool[- ]?calls?\b", _with_single_calls),
     "joined_thoughts": (r"\bcontent and (?:thinking|reasoning)\b", _with_joined_thoughts),
     "no_system": (r"\b(?:system|developer) (?:role|message|prompt|instruction)s?\b.{0,40}\bnot\b", _without_system),

@@ -20,6 +20,7 @@ from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.search_results import carried_text
 
+_TEXTS = frozenset({"input_text", "output_text"})  # as Responses calls them, and clients with a part of both
 _NO_PDF = "[{} cannot be shown here: it is not fetched. Its text can be read with a program, if one is at hand.]"
 
 
@@ -50,6 +51,8 @@ def blocks(content: object, path: str) -> list[Block]:
         kind = block.get("type")
         if not isinstance(kind, str):
             kind = text(block, "type", place)
+        if kind in _TEXTS:
+            kind = "text"
         if kind != "text" or nullable_text(block, "text", place):
             found.append(Block(place, kind, block))
     return found
