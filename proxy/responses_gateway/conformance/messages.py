@@ -5,6 +5,7 @@ blocks and deltas of unknown types are let through: new ones come every few mont
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from responses_gateway.conformance.checker import decoded, frames
@@ -41,16 +42,14 @@ _CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal", "pau
 _REASONS = _CUT | {"end_turn", "stop_sequence", "tool_use"}
 
 
+@dataclass(slots=True)
 class _Block:
     """A block that is open: its type, how much text its deltas brought, and its signatures."""
 
-    __slots__ = ("index", "kind", "length", "signed")
-
-    def __init__(self, index: int, kind: str) -> None:
-        self.index = index
-        self.kind = kind
-        self.length = 0
-        self.signed = False
+    index: int
+    kind: str
+    length: int = 0
+    signed: bool = False
 
 
 class MessageChecker:

@@ -61,15 +61,13 @@ class FunctionCallItem:
         self._writer.close_call(self._place, status, arguments, deltas=self._deltas, plain=self._plain, extra=extra)
 
 
+@dataclass(slots=True)
 class HeldCallItem:
-    """A `function_call` of which nothing is written before it is closed: one that the model makes again leaves no trace."""
+    """A `function_call` of which nothing is written before it is closed: one that the model makes again leaves no trace. What
+    begins the item that is written in the end is given what the server wants back with it."""
 
-    __slots__ = ("_begin", "_pieces")
-
-    def __init__(self, begin: Callable[[str], FunctionCallItem]) -> None:
-        """`begin` makes the item that is written in the end, given what the server wants back with it."""
-        self._begin = begin
-        self._pieces: list[str] = []
+    _begin: Callable[[str], FunctionCallItem]
+    _pieces: list[str] = field(default_factory=list)
 
     def append(self, text: str) -> None:
         """Take a piece of the arguments."""
@@ -133,18 +131,16 @@ class CustomCallItem:
             self._writer.write_delta(self._place, text)
 
 
+@dataclass(slots=True)
 class ActionCallItem:
     """The calls whose arguments are an object of their own shape (`local_shell_call`, `shell_call`, ...). Such an item has no
     delta events, and a half-written action is of no use to anybody: it is added when it is whole. Arguments that do not fit the
     type are handed over as a `function_call`, so that the client can say what is wrong with them."""
 
-    __slots__ = ("_call_id", "_id", "_target", "_writer")
-
-    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget) -> None:
-        self._writer = writer
-        self._id = item_id
-        self._call_id = call_id
-        self._target = target
+    _writer: EventWriter
+    _id: str
+    _call_id: str
+    _target: ToolTarget
 
     def append(self, text: str) -> None:
         """Write nothing: there are no events for a part of an action."""

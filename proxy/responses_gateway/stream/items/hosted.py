@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -145,15 +146,13 @@ class HostedItem:
         return members
 
 
+@dataclass(slots=True)
 class ApprovalRequestItem:
     """`mcp_approval_request`: the client decides whether the call is made. It is added when it is whole."""
 
-    __slots__ = ("_id", "_target", "_writer")
-
-    def __init__(self, writer: EventWriter, item_id: str, target: ToolTarget) -> None:
-        self._writer = writer
-        self._id = item_id
-        self._target = target
+    _writer: EventWriter
+    _id: str
+    _target: ToolTarget
 
     def append(self, text: str) -> None:
         """Write nothing: a request has no deltas."""
