@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from responses_gateway.wire.tools import referred
+
 _DEPTH = 8
 # example strings, by words in the name of the property
 _SAMPLES = {
@@ -65,7 +67,7 @@ def _resolved(schema: Any, root: Any, depth: int = 0) -> dict[str, Any]:
     if not isinstance(schema, dict) or depth > _DEPTH:
         return {}
     if isinstance(schema.get("$ref"), str):
-        return _resolved(_pointer(schema["$ref"], root), root, depth + 1)
+        return _resolved(referred(schema["$ref"], root), root, depth + 1)
     merged = {key: value for key, value in schema.items() if key not in ("allOf", "anyOf", "oneOf")}
     for part in schema.get("allOf") or ():
         resolved = _resolved(part, root, depth + 1)
@@ -75,14 +77,6 @@ def _resolved(schema: Any, root: Any, depth: int = 0) -> dict[str, Any]:
     choices = [_resolved(part, root, depth + 1) for part in schema.get("anyOf") or schema.get("oneOf") or ()]
     chosen = next((choice for choice in choices if choice.get("type") != "null"), choices[0] if choices else {})
     return {**chosen, **merged}
-
-
-def _pointer(reference: str, root: Any) -> Any:
-    node = root
-    for part in reference.removeprefix("#").strip("/").split("/"):
-        if part and isinstance(node, dict):
-            node = node.get(part.replace("~1", "/").replace("~0", "~"))
-    return node
 
 
 def _kind(schema: dict[str, Any]) -> str:

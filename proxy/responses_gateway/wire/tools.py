@@ -6,8 +6,8 @@ Chat Completions has only functions. Each tool of a Responses request is offered
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from responses_gateway.wire.hosted_kinds import HOSTED
 
@@ -49,6 +49,14 @@ class Grammar(NamedTuple):
 
 # chat name -> the client's tool
 ToolTable = dict[str, ToolTarget]
+
+
+def referred(reference: str, root: Any) -> Any:
+    """Return what a `$ref` inside a schema refers to; None if there is nothing."""
+    place = root
+    for step in reference.split("/")[1:]:
+        place = place.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(place, Mapping) else None
+    return place
 
 
 # What models write before a name, and between its parts.

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring
 from typing import Any
 
+from responses_gateway.wire.tools import referred
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -96,17 +98,8 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
             found |= _types(branch, root, depth - 1)
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/"):
-        found |= _types(_resolve(reference, root), root, depth - 1)
+        found |= _types(referred(reference, root), root, depth - 1)
     return found
-
-
-def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
-    place: Any = root
-    for step in reference[2:].split("/"):
-        if not isinstance(place, Mapping):
-            return None
-        place = place.get(step.replace("~1", "/").replace("~0", "~"))
-    return place
 
 
 def typed(text: str, types: frozenset[str]) -> str:

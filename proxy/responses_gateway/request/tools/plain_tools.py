@@ -15,6 +15,7 @@ from responses_gateway.request.fields import Object
 from responses_gateway.request.loss_report import Loss
 from responses_gateway.wire.errors import searched_text
 from responses_gateway.wire.json_text import json_text
+from responses_gateway.wire.tools import referred
 
 SIMPLIFIED = Loss("tool", "schema", "adapted", "plain, the rest in words, where the backend refuses it as it came")
 UNFORCED = Loss(
@@ -118,12 +119,8 @@ class _PlainReader:
 
     def _referred(self, schema: Object) -> list[Any]:
         """Return what a schema refers to, in a list."""
-        if not isinstance(schema.get("$ref"), str):
-            return []
-        place: Any = self._root
-        for step in schema["$ref"].split("/")[1:]:
-            place = place.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(place, dict) else None
-        return [place]
+        reference = schema.get("$ref")
+        return [referred(reference, self._root)] if isinstance(reference, str) else []
 
     def _members(self, parts: Sequence[Object], own: Any, depth: int) -> Object:
         """Return the members of an object: its own ones, and those of its parts."""
