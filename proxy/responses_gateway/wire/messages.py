@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -24,6 +24,7 @@ from responses_gateway.wire.requests import (
     continued_fields,
     read_object,
     refusal,
+    refuse_many,
 )
 
 # The most stop sequences of a request: each costs time at every token.
@@ -79,8 +80,7 @@ def parse_continued_messages(
 
 def _checked(fields: dict[str, Any], required: Collection[str]) -> MessagesRequest:
     if len(fields) > MAX_FIELDS:
-        message = f"Too many parameters: at most {MAX_FIELDS} fields are accepted, but got {len(fields)}."
-        raise invalid_request(message, code="object_above_max_properties")
+        refuse_many(fields, "")
     for name in required:
         if name not in fields or fields[name] is None:
             raise invalid_request(f"{name}: Field required", name, "missing_required_parameter")
@@ -95,6 +95,8 @@ def _checked(fields: dict[str, Any], required: Collection[str]) -> MessagesReque
 # The signature of a thought. Clients send it back, and some take a thought without one for broken. Details that a server wants
 # back stand behind it.
 SIGNATURE = "responses-gateway"
+# How a thought is shown; `empty` is a block without its text, and what is `hidden` becomes the text of an answer without any.
+Thinking: TypeAlias = Literal["shown", "empty", "hidden"]
 
 
 def signed(signature: str, details: str) -> str:

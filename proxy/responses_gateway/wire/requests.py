@@ -187,10 +187,10 @@ def _checked(fields: dict[str, Any]) -> ResponsesRequest:
     if fields.get("input") is None and all(fields.get(name) is None for name in _IN_PLACE_OF_INPUT):
         raise invalid_request("Missing required parameter: 'input'.", "input", "missing_required_parameter")
     if len(fields) > MAX_FIELDS:
-        _refuse_many(fields, "")
+        refuse_many(fields, "")
     for name in _OBJECTS:
         if name in fields:
-            _refuse_many(fields[name], name)
+            refuse_many(fields[name], name)
     try:
         return ResponsesRequest.model_validate(fields)
     except ValidationError as error:
@@ -207,7 +207,7 @@ def parse_message(data: bytes) -> ResponsesRequest:
     return _checked(body)
 
 
-def _refuse_many(fields: Any, name: str) -> None:
+def refuse_many(fields: Any, name: str) -> None:
     """Refuse an object of more fields than any client sends: each costs time, also to say that it is not known."""
     if isinstance(fields, dict) and len(fields) > MAX_FIELDS:
         what = f"Invalid '{name}'" if name else "Too many parameters"

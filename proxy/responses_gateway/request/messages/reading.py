@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
-from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -31,7 +30,7 @@ from responses_gateway.request.safeguards import read_safeguards
 from responses_gateway.wire.added_fields import LIMIT
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.json_text import same_list
-from responses_gateway.wire.messages import UNTHREADED, MessagesRequest
+from responses_gateway.wire.messages import UNTHREADED, MessagesRequest, Thinking
 from responses_gateway.wire.requests import ResponsesRequest
 
 # Parameters for Anthropic's own machinery: a model here answers the same without them, so that strict mode lets them pass.
@@ -98,8 +97,6 @@ MESSAGES_LOSSES = (
     Loss("tool", "declared_again", "ignored", "if a tool of the same name stands before it"),
     Loss("tool", "options", "ignored", "options of a server tool that the gateway's own tool does not have"),
 )
-# What becomes of the model's thoughts: shown, shown without their text, or not shown, since thinking is off.
-Thinking: TypeAlias = Literal["shown", "empty", "hidden"]
 # In the names of models that always think: their servers refuse an effort of `none`.
 _ALWAYS_THINKS = re.compile("gpt[-_]oss", re.IGNORECASE)
 # Budgets of thinking in tokens, below which an effort is enough.

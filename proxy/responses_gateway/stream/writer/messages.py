@@ -10,7 +10,7 @@ for a whole one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -39,12 +39,9 @@ from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.hosted import CitedSource
 from responses_gateway.wire.json_text import json_text, member_json, quote, quoted, read_object, sendable
-from responses_gateway.wire.messages import SIGNATURE, error_body, for_client, signed
+from responses_gateway.wire.messages import SIGNATURE, Thinking, error_body, for_client, signed
 from responses_gateway.wire.search_results import SERVER_TOOL, cited, fetched_page, search_error, search_results
 from responses_gateway.wire.tools import ToolTarget
-
-# How a thought is shown; `empty` is a block without its text, and what is `hidden` becomes the text of an answer without any.
-Thinking: TypeAlias = Literal["shown", "empty", "hidden"]
 
 _TOOL = "toolu_"
 # The operation of a web search -> the server tool that clients know it as.
