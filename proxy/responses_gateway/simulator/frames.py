@@ -89,7 +89,8 @@ def build_frames(rendered: Rendered, stream: Stream, faults: Faults) -> Frames:
     if stream.usage_in_every_chunk:
         frames = _with_usage(frames, rendered, stream)
     if stream.include_usage:
-        frames.append(_usage_body(rendered, stream))
+        totals = f'"choices":[],"usage":{dumps(usage(rendered, stream))}{stream.dialect.shape.usage_extra}}}\n\n'
+        frames.append(totals.encode())
         counts.append(counts[-1])
     frames.append(DONE)
     counts.append(counts[-1])
@@ -179,10 +180,6 @@ def _role_body(stream: Stream) -> bytes:
         )
     choice = f'{{"index":0,"delta":{shape.role_delta}{logprobs},"finish_reason":null{shape.choice_extra}}}'
     return f'"choices":[{choice}]{first}{shape.chunk_extra}}}\n\n'.encode()
-
-
-def _usage_body(rendered: Rendered, stream: Stream) -> bytes:
-    return f'"choices":[],"usage":{dumps(usage(rendered, stream))}{stream.dialect.shape.usage_extra}}}\n\n'.encode()
 
 
 def _with_usage(frames: list[bytes], rendered: Rendered, stream: Stream) -> list[bytes]:

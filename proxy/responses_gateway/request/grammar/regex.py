@@ -113,7 +113,7 @@ class _Conversion:
             self._open.append(name)
             text = self._node(node, lexical=_is_terminal(name))
             self._open.pop()
-            text = f"(?:{text})" if isinstance(node, Alternation) else text
+            text = _grouped(node, text)
         self._done[name] = text
         return text
 
