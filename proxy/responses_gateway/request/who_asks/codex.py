@@ -14,7 +14,7 @@ from responses_gateway.request.who_asks.asker import Body, Headers, Kind, Statem
 _TURN_METADATA = "x-codex-turn-metadata"
 # Bytes of the JSON: Codex sends about a thousand, and its users may add 16 entries of 128 bytes.
 _LONGEST = 16 * 1024
-# Where `client_metadata` and the headers have what.
+# Where `client_metadata`, the headers and the JSON have what.
 _METADATA = {
     "session": "session_id",
     "thread": "thread_id",
@@ -28,6 +28,17 @@ _HEADERS = {
     "parent": "x-codex-parent-thread-id",
     "subagent": "x-openai-subagent",
 }
+_TURN = {
+    "session": "session_id",
+    "thread": "thread_id",
+    "parent": "parent_thread_id",
+    "forked_from": "forked_from_thread_id",
+    "turn": "turn_id",
+    "request": "request_kind",
+    "origin": "thread_source",
+    "subagent": "subagent_kind",
+    "path": "agent_name",
+}
 # Sub-agents that are not just a thread of the same work -> their kind.
 _KINDS: dict[str, Kind] = {"review": "review", "compact": "compaction", "memory_consolidation": "auxiliary"}
 # Sub-agents for which Codex names no type.
@@ -37,20 +48,6 @@ _ROOT = "/root"
 # Names requests that write down memories.
 _MEMORY = "x-openai-memgen-request"
 NAMES = frozenset({*_HEADERS.values(), "session_id", _TURN_METADATA, _MEMORY})
-
-
-class _TurnMetadata(msgspec.Struct):
-    """The fields of the JSON that are read. They are checked one by one, so that a new type of one does not hide the others."""
-
-    session_id: Any = None
-    thread_id: Any = None
-    parent_thread_id: Any = None
-    forked_from_thread_id: Any = None
-    turn_id: Any = None
-    request_kind: Any = None
-    thread_source: Any = None
-    subagent_kind: Any = None
-    agent_name: Any = None
 
 
 def read_codex(said: Statements, headers: Headers, body: Body, *, handshake: bool) -> None:
@@ -99,18 +96,8 @@ def _read_turn(said: Statements, json: object, source: str) -> None:
     if not isinstance(json, str) or len(json) > _LONGEST:
         return
     try:
-        turn = msgspec.json.decode(json, type=_TurnMetadata)
+        turn = msgspec.json.decode(json, type=dict[str, Any])
     except (ValueError, RecursionError):  # it is no JSON, or no text that could be sent
         return
-    for name, value, field in (
-        ("session", turn.session_id, "session_id"),
-        ("thread", turn.thread_id, "thread_id"),
-        ("parent", turn.parent_thread_id, "parent_thread_id"),
-        ("forked_from", turn.forked_from_thread_id, "forked_from_thread_id"),
-        ("turn", turn.turn_id, "turn_id"),
-        ("request", turn.request_kind, "request_kind"),
-        ("origin", turn.thread_source, "thread_source"),
-        ("subagent", turn.subagent_kind, "subagent_kind"),
-        ("path", turn.agent_name, "agent_name"),
-    ):
-        said.say(name, value, f"{source}.{field}")
+    for name, field in _TURN.items():
+        said.say(name, turn.get(field), f"{source}.{field}")
