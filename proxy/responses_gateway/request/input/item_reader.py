@@ -16,7 +16,7 @@ from responses_gateway.request.fields import Entry, Object, optional_text, quote
 from responses_gateway.request.input.call_matching import NO_OUTPUT, PENDING_OUTPUT, MatchedCall, MatchedCalls, is_other_turn
 from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_unpaired
 from responses_gateway.request.input.items import assistant_text, reasoning_text, system_text, tool_output, user_content
-from responses_gateway.request.input.template_forms import APPROVAL, in_forms, losses_of, nine_characters, users_merged
+from responses_gateway.request.input.template_forms import APPROVAL, in_forms, losses_of, nine_characters, rows_joined
 from responses_gateway.request.loss_report import Loss, LossReport, reported
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.chat import OPAQUE
@@ -404,7 +404,7 @@ class MessageBuilder(msgspec.Struct):
         """Return all messages."""
         if self._turn is not None:
             self._close_turn()
-        return users_merged(self._messages) if self._policy.user_messages == "merge" else self._messages
+        return list(rows_joined(self._messages, "user")) if self._policy.user_messages == "merge" else self._messages
 
     def _open_turn(self, key: TurnKey | None, *, is_call: bool = False) -> _Turn:
         turn = self._turn

@@ -38,11 +38,11 @@ _SILENT: Object = {"role": "assistant", "content": ""}
 def alternating(messages: Sequence[Object]) -> list[Object]:
     """Return chat messages in which the turns alternate, and the assistant's is next; the same if they do already."""
     leading, others = with_leading(messages)
-    ordered = [joined(leading)] if len(leading) > 1 else leading
+    ordered = list(rows_joined(leading, "system"))
     spoken = [of_user(message) for message in others]
     if spoken and spoken[0]["role"] == "assistant":
         ordered.append(_FIRST)
-    for message in _in_turns(spoken):
+    for message in rows_joined(spoken, "user", "assistant"):
         if message["role"] == "user" and ordered and ordered[-1]["role"] == "tool":
             ordered.append(_ANSWER)
         ordered.append(message)
@@ -57,13 +57,11 @@ def with_leading(messages: Sequence[Object]) -> tuple[list[Object], Sequence[Obj
     return leading, messages[len(leading) :]
 
 
-def users_merged(messages: Iterable[Object]) -> list[Object]:
-    """Merge consecutive user messages into one."""
-    merged: list[Object] = []
+def rows_joined(messages: Iterable[Object], *roles: str) -> Iterator[Object]:
+    """Yield messages with those of one of these roles in a row as one."""
     for role, row in itertools.groupby(messages, key=itemgetter("role")):
         together = list(row)
-        merged += [joined(together)] if role == "user" else together
-    return merged
+        yield from together if role not in roles or len(together) == 1 else [joined(together)]
 
 
 def of_user(message: Object) -> Object:
@@ -71,13 +69,6 @@ def of_user(message: Object) -> Object:
     if message["role"] != "system":
         return message
     return {"role": "user", "content": f"<system_message>\n{message['content']}\n</system_message>"}
-
-
-def _in_turns(messages: Iterable[Object]) -> Iterator[Object]:
-    """Yield messages with those of one role in a row as one; each call is answered by a message of its own."""
-    for role, row in itertools.groupby(messages, key=itemgetter("role")):
-        together = list(row)
-        yield from together if role == "tool" or len(together) == 1 else [joined(together)]
 
 
 def joined(row: Sequence[Object]) -> Object:
