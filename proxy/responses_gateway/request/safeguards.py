@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from responses_gateway.request.fields import Object
+from responses_gateway.wire.chat import texts_in
 
 # The kind of safeguard that Claude Code asks for.
 DANGEROUS_TOOL_USE = "dangerous_tool_use"
@@ -160,9 +161,7 @@ def _texts(messages: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> Itera
     """Yield the texts of messages of these roles."""
     for message in messages:
         if message.get("role") in roles:
-            content = message.get("content")
-            parts = content if isinstance(content, list) else [{"text": content}]
-            yield from (part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+            yield from texts_in(message.get("content"))
 
 
 def _json(value: object) -> str:

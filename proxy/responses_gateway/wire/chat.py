@@ -332,6 +332,12 @@ def text_of(value: Any) -> str:
     return ""
 
 
+def texts_in(content: object) -> list[str]:
+    """Return the texts of the content of a message, which is one or a list of parts; it may be anything."""
+    parts: list[Any] = content if isinstance(content, list) else [{"text": content}]
+    return [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+
+
 def has_media(messages: Iterable[Mapping[str, Any]]) -> bool:
     """Tell whether a message of a chat request has a part that is not text."""
     lists = (message["content"] for message in messages if isinstance(message.get("content"), list))

@@ -12,6 +12,8 @@ from zlib import crc32
 
 import msgspec
 
+from responses_gateway.wire.chat import texts_in
+
 Reason = Literal["model_changed", "tools_changed", "reasoning_effort_changed", "verbosity_changed"]
 # Bytes of the checksum of a message.
 _WIDTH = 8
@@ -53,9 +55,7 @@ class Message(_Role):
     @property
     def text(self) -> str:
         """What it says."""
-        parts = self.content if isinstance(self.content, list) else [{"text": self.content}]
-        texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
-        return "".join(texts)
+        return "".join(texts_in(self.content))
 
 
 _read_body = msgspec.json.Decoder(_Body).decode

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from responses_gateway.wire.chat import texts_in
+
 # Fields of a chat request that a template may read before the messages.
 _BEFORE_MESSAGES = ("model", "tools", "reasoning_effort", "chat_template_kwargs", "verbosity")
 _REASONING = ("reasoning", "reasoning_content")
@@ -50,9 +52,7 @@ def links_of(body: Mapping[str, Any]) -> Links:
 
 def answer_of_message(message: Mapping[str, Any]) -> bytes:
     """Return the digest of an answer as a message of a chat request has it."""
-    content = message.get("content") or ""
-    parts = content if isinstance(content, list) else [{"text": content}]
-    text = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+    text = "".join(texts_in(message.get("content")))
     calls = [(call["id"], _canonical(call["function"]["arguments"])) for call in message.get("tool_calls") or ()]
     # It is the same whatever white space there is, because servers and clients trim texts.
     return blake2b(msgspec.json.encode(["".join(text.split()), calls]), digest_size=_SIZE).digest()

@@ -16,7 +16,7 @@ from responses_gateway.server.features.moderation.guard import (
     Judgement,
     Side,
 )
-from responses_gateway.wire.chat import has_media
+from responses_gateway.wire.chat import has_media, texts_in
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, invalid_request, server_error
 
@@ -126,9 +126,7 @@ def unjudged(side: Side) -> ApiError:
 def _texts(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield what the messages of a chat request say, calls included."""
     for message in messages:
-        content = message.get("content")
-        parts = content if isinstance(content, list) else [{"text": content}]
-        yield "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+        yield "\n".join(texts_in(message.get("content")))
         for call in message.get("tool_calls") or ():
             yield f"{call['function']['name']} {call['function']['arguments']}"
 

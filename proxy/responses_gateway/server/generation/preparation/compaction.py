@@ -22,6 +22,7 @@ from responses_gateway.server.generation.preparation.encrypted_content import En
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.stream.items.text_items import summary_id
 from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.chat import texts_in
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import ResponsesRequest
 
@@ -162,7 +163,5 @@ def _last_question(items: Sequence[Item]) -> str:
     """Return the text of the last user message."""
     for item in reversed(items):
         if item.get("type") in (None, "message") and item.get("role") == "user":
-            content = item.get("content")
-            parts = content if isinstance(content, list) else [{"text": content}]
-            return "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+            return "\n".join(texts_in(item.get("content")))
     return ""
