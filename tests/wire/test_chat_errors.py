@@ -290,6 +290,14 @@ def test_the_time_to_wait_may_stand_in_the_message(message: str, seconds: float 
     assert read_error(400, body).retry_after is None
 
 
+def test_a_request_with_more_tokens_than_a_minute_has_is_not_repeated() -> None:
+    # Groq's, by tokens per minute; Claude Code would send it eleven times.
+    body = openai("Request too large for model `m` on tokens per minute (TPM): Limit 10000", "tokens", "rate_limit_exceeded")
+    for status, final in ((413, True), (429, False)):
+        error = read_error(status, json.dumps(body).encode())
+        assert (error.status, error.code, error.final) == (429, "rate_limit_exceeded", final)
+
+
 def test_no_capacity_is_no_fault_of_the_request() -> None:
     # Groq's flex tier.
     assert read_error(498, b'{"error":{"message":"Flex tier capacity exceeded"}}').status == 503

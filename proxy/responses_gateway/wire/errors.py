@@ -238,7 +238,7 @@ def _classify(status: int, reason: Reason, retry_after: float | None) -> ApiErro
         name = "insufficient_quota" if meant == _QUOTA else "rate_limit_exceeded"
         told = _WAIT.search(message) if retry_after is None else None
         wait = float(told[1]) if told else retry_after
-        final = meant == _QUOTA and wait is None
+        final = wait is None and (meant == _QUOTA or status == _TOO_LARGE)  # more than a minute's limit in one request (Groq)
         return ApiError(429, message, type="rate_limit_error", code=name, retry_after=wait, quoted=has_message, final=final)
     if meant in {401, 403}:
         name = "invalid_api_key" if meant == 401 else "permission_denied"
