@@ -129,8 +129,15 @@ def test_a_model_that_cannot_think_answers_a_request_that_lets_it_think(thinking
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_a_model_that_always_thinks_answers_a_request_that_asks_for_no_thoughts(streamed: bool) -> None:
-    refusal = {"error": {"message": "Reasoning is mandatory for this endpoint and cannot be disabled.", "code": 400}}
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Reasoning is mandatory for this endpoint and cannot be disabled.",
+        "invalid thinking: only type=enabled is allowed for this model",
+    ],
+)
+def test_a_model_that_always_thinks_answers_a_request_that_asks_for_no_thoughts(message: str, streamed: bool) -> None:
+    refusal = {"error": {"message": message, "code": 400}}
 
     async def test() -> None:
         rules = [refusing(name, {"status": 400, "json": refusal}) for name in ("reasoning_effort", "chat_template_kwargs")]
