@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from responses_gateway.settings.keys import ApiKeys, Limited, Teams
-from responses_gateway.settings.section import Seconds, Section, TextList, each
-from responses_gateway.wire.hosts.addresses import is_network
+from responses_gateway.settings.section import Networks, Seconds, Section, TextList, each
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
 
 # As browsers send it; a trailing slash is tolerated. Extensions have schemes of their own.
@@ -23,7 +22,6 @@ _Origins = Annotated[
         "an origin consists of a scheme, a host and optionally a port: https://chat.example.com",
     ),
 ]
-_Proxies = Annotated[TextList, each(is_network, "expected an address or a network, like 10.0.0.5 or 10.0.0.0/24")]
 _Hosts = Annotated[
     TextList,
     each(
@@ -66,7 +64,7 @@ class AccessSettings(Section):
     """Names by which clients may address the gateway (the header `Host`), such as `llm.example.com`; `*.example.com` for all
     subdomains, `*` for any name. By default, a gateway without keys accepts on loopback connections only IP addresses, names
     without a dot, and names below `.localhost` and `.internal`. See [docs/security.md](security.md#requests-from-web-pages)."""
-    forwarded_by: _Proxies = Field(default=[])
+    forwarded_by: Networks = Field(default=[])
     """Addresses and networks of the reverse proxies whose `X-Forwarded-For` is trusted: limits and logs use the address in that
     header instead of the proxy's. See [docs/security.md](security.md#limits)."""
     relay: bool = True

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from responses_gateway.settings.section import Details, Seconds, Section, TextList, backend_url
+from responses_gateway.settings.section import Details, Seconds, Section, TextList, backend_url, only
 
 # It appears in metrics and in paths.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\[\]-]{0,127}")
@@ -106,7 +106,7 @@ class BackendPool(BackendOptions):
     # paths, or patterns of paths
     file: TextList | None = None
     # `namespace/service`, or a service of the gateway's own namespace
-    kubernetes: str | None = None
+    kubernetes: Annotated[str | None, only(_SERVICE.fullmatch, "expected the name of a service, or namespace/service")] = None
     # seconds between two looks
     interval: Seconds = Field(default=5, ge=0.1, le=3600)
     # name or number of the service's port
@@ -123,13 +123,6 @@ class BackendPool(BackendOptions):
     def _check_name(cls, value: str | None) -> str | None:
         if value is not None and (not _HOST_AND_PORT.fullmatch(value) or not 0 < int(value.rpartition(":")[2]) < 65_536):
             raise ValueError("expected a name and a port, like vllm.models.svc.cluster.local.:8000")
-        return value
-
-    @field_validator("kubernetes")
-    @classmethod
-    def _check_service(cls, value: str | None) -> str | None:
-        if value is not None and not _SERVICE.fullmatch(value):
-            raise ValueError("expected the name of a service, or namespace/service")
         return value
 
     @field_validator("api")

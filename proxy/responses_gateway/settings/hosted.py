@@ -9,13 +9,14 @@ from typing import Annotated
 from pydantic import AfterValidator, ByteSize, Field, SecretStr, field_validator
 
 from responses_gateway.settings.mcp_servers import McpServersByLabel
-from responses_gateway.settings.section import OFF, Seconds, Section, TextList, each
+from responses_gateway.settings.section import OFF, Seconds, Section, TextList, each, only
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
 
 SEARCH_SERVICES = ("searxng", "brave", "tavily", "exa")
 SANDBOX = "sandbox"
-_SANDBOX_PYTHON = re.compile(rf"{SANDBOX}:\S.*")
-_MCP_TOOL = re.compile(r"mcp:[^/\s]+/\S+")
+_MCP_TOOL = r"mcp:[^/\s]+/\S+"
+_PROVIDER = re.compile("|".join([*SEARCH_SERVICES, _MCP_TOOL]))
+_INTERPRETER = re.compile(rf"off|{SANDBOX}(:\S.*)?|{_MCP_TOOL}")
 _TOOL = re.compile(r"[^/\s]+/\S.*")
 _SERVICE_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", re.IGNORECASE)
 _PrivateHosts = Annotated[
@@ -26,6 +27,15 @@ _PrivateHosts = Annotated[
     ),
     AfterValidator(lambda hosts: [host.lower() for host in hosts]),
 ]
+_Provider = Annotated[str | None, only(_PROVIDER.fullmatch, f"expected one of {', '.join(SEARCH_SERVICES)}, or mcp:LABEL/TOOL")]
+_FileSearchTools = Annotated[
+    dict[str, str],
+    only(
+        lambda tools: all(map(_TOOL.fullmatch, tools.values())),
+        "expected the label of an MCP server and the name of its tool, like docs/search",
+    ),
+]
+_Interpreter = Annotated[str, only(_INTERPRETER.fullmatch, "expected off, sandbox, sandbox:PATH, or mcp:LABEL/TOOL"), OFF]
 
 
 class Hosted(Section):
@@ -38,7 +48,7 @@ class Hosted(Section):
     """Maximum time for one call of a hosted tool. After that, code in the sandbox is stopped, and loses its variables."""
     hosted_result_bytes: ByteSize = Field(default=ByteSize(64 * 1024), ge=1024)
     """Maximum size of a result as shown to the model; the rest is cut off."""
-    web_search_provider: str | None = None
+    web_search_provider: _Provider = None
     """`searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as `mcp:LABEL/TOOL`. Default: `searxng` if
     `web_search_url` is set, else no web search. Requires the extra `web`. See [docs/hosted-tools.md](hosted-tools.md)."""
     web_search_url: str | None = None
@@ -56,10 +66,10 @@ class Hosted(Section):
     mcp_allowed_hosts: TextList = Field(default=[])
     """Hosts of MCP servers that requests may name with `server_url`: `mcp.example.com` (HTTPS), `*.example.com`, `*` for any
     public host, `tools.internal:9000` for one port, also plain HTTP and at a private address. None by default."""
-    file_search_tools: dict[str, str] = Field(default={})
+    file_search_tools: _FileSearchTools = Field(default={})
     """The MCP tool that searches a vector store, as `label/tool`, by the store's id; `*` for all others: `{vs_manuals:
     docs/search, '*': wiki/search}`."""
-    code_interpreter: Annotated[str, OFF] = "off"
+    code_interpreter: _Interpreter = "off"
     """Where Python code of the model runs: `off`, `sandbox` (WebAssembly in a child process, needs Python 3.12 or later with
     the extra `sandbox`), `sandbox:PATH` to run it with another Python than the gateway's (with pyeryx), or a tool of an MCP
     server as `mcp:LABEL/TOOL`."""
@@ -77,13 +87,6 @@ class Hosted(Section):
         """The provider that is used, or None if there is no web search."""
         return self.web_search_provider or ("searxng" if self.web_search_url else None)
 
-    @field_validator("web_search_provider")
-    @classmethod
-    def _check_provider(cls, value: str | None) -> str | None:
-        if value is not None and value not in SEARCH_SERVICES and not _MCP_TOOL.fullmatch(value):
-            raise ValueError(f"expected one of {', '.join(SEARCH_SERVICES)}, or mcp:LABEL/TOOL")
-        return value
-
     @field_validator("web_search_url")
     @classmethod
     def _check_search_url(cls, value: str | None) -> str | None:
@@ -92,18 +95,3 @@ class Hosted(Section):
         if not _SERVICE_URL.fullmatch(value):
             raise ValueError("expected a URL without user, query and fragment, such as http://searxng:8080")
         return value.rstrip("/")
-
-    @field_validator("file_search_tools")
-    @classmethod
-    def _check_tools(cls, value: dict[str, str]) -> dict[str, str]:
-        for tool in value.values():
-            if not _TOOL.fullmatch(tool):
-                raise ValueError("expected the label of an MCP server and the name of its tool, like docs/search")
-        return value
-
-    @field_validator("code_interpreter")
-    @classmethod
-    def _check_code_interpreter(cls, value: str) -> str:
-        if value not in ("off", SANDBOX) and not _SANDBOX_PYTHON.fullmatch(value) and not _MCP_TOOL.fullmatch(value):
-            raise ValueError("expected off, sandbox, sandbox:PATH, or mcp:LABEL/TOOL")
-        return value

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from responses_gateway.settings.section import Details, Section, TextList
-from responses_gateway.wire.hosts.addresses import is_network
+from responses_gateway.settings.section import Details, Networks, Section, TextList, only
 
 # The header in which a trusted proxy sends the shared secret.
 PROXY_SECRET_HEADER = "X-Responses-Gateway-Proxy-Secret"
@@ -18,7 +18,7 @@ class TokenIssuer(Details):
     issuer would be accepted."""
 
     issuer: str
-    audience: TextList
+    audience: Annotated[TextList, only(len, "expected at least one audience")]
     # the claim with the name of the client
     name_claim: str = Field(default="sub", min_length=1)
     # the claim with its groups: the first that is one of `teams` is its team
@@ -33,13 +33,6 @@ class TokenIssuer(Details):
             raise ValueError("expected a URL like https://login.example.com")
         return value
 
-    @field_validator("audience")
-    @classmethod
-    def _check_audience(cls, value: list[str]) -> list[str]:
-        if not value:
-            raise ValueError("expected at least one audience")
-        return value
-
 
 class TrustedProxy(Details):
     """A proxy that authenticates clients: the headers in which it tells who they are, and how it is known, by its address or
@@ -48,15 +41,8 @@ class TrustedProxy(Details):
     name_header: str = Field(min_length=1)
     # separated by commas
     groups_header: str | None = Field(default=None, min_length=1)
-    addresses: TextList = Field(default=[])
+    addresses: Networks = Field(default=[])
     secret: SecretStr | None = Field(default=None, min_length=16)
-
-    @field_validator("addresses")
-    @classmethod
-    def _check_addresses(cls, value: list[str]) -> list[str]:
-        if not all(map(is_network, value)):
-            raise ValueError("expected an address or a network, like 10.0.0.5 or 10.0.0.0/24")
-        return value
 
     @model_validator(mode="after")
     def _check_trust(self) -> TrustedProxy:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic import field_validator
+from typing import Annotated
 
-from responses_gateway.settings.section import Section
+from responses_gateway.settings.section import Section, only
 
 # What stands in the prompt for the text that is to be judged.
 TEXT = "{text}"
+_Prompt = Annotated[
+    str | None,
+    only(lambda prompt: TEXT in prompt, "the prompt must contain {text}, which stands for the text to be judged"),
+]
 
 
 class ModerationSettings(Section):
@@ -19,16 +23,9 @@ class ModerationSettings(Section):
     moderation_model: str | None = None
     """The guard model that judges requests with `moderation`: a model of a backend that answers `safe`, or `unsafe` and a line
     of categories, as Llama Guard does. See [docs/security.md](security.md#moderation). By default nothing is judged."""
-    moderation_prompt: str | None = None
+    moderation_prompt: _Prompt = None
     """A prompt with `{text}` for a guard model whose chat template has no prompt. It has to ask for the same form of answer. By
     default the guard gets the conversation."""
-
-    @field_validator("moderation_prompt")
-    @classmethod
-    def _check_prompt(cls, value: str | None) -> str | None:
-        if value is not None and TEXT not in value:
-            raise ValueError("the prompt must contain {text}, which stands for the text to be judged")
-        return value
 
 
 class SafeguardSettings(Section):

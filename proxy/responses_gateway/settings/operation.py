@@ -6,9 +6,15 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr
 
-from responses_gateway.settings.section import OFF, Section
+from responses_gateway.settings.section import OFF, Section, only
+
+_COLLECTOR = re.compile(r"https?://[^/@\s]+(/[^@\s]*)?")
+_Collector = Annotated[
+    str | None,
+    only(_COLLECTOR.fullmatch, "expected a URL like http://collector:4318; keys belong in OTEL_EXPORTER_OTLP_HEADERS"),
+]
 
 
 class OperationSettings(Section):
@@ -34,7 +40,7 @@ class OperationSettings(Section):
     admin_key: SecretStr | None = Field(default=None, min_length=16)
     """Key for `/admin/` and for the window at `/ui/`, at least 16 characters. Without it there is no `/admin/`, and the window
     can be used only on this machine."""
-    otel_endpoint: str | None = None
+    otel_endpoint: _Collector = None
     """Send traces to the OpenTelemetry collector at this URL, for example `http://collector:4318` (OTLP over HTTP). Requires
     the extra `otel`. The variables `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and `OTEL_EXPORTER_OTLP_ENDPOINT` do the same. See
     [docs/observability.md](observability.md#traces)."""
@@ -48,10 +54,3 @@ class OperationSettings(Section):
     record: Path | None = None
     """Folder in which each exchange is saved as a file, for `responses-gateway replay`. Keys are removed, the conversation is
     not. Beyond 1 GiB the oldest are deleted."""
-
-    @field_validator("otel_endpoint")
-    @classmethod
-    def _check_collector(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", value):
-            raise ValueError("expected a URL like http://collector:4318; keys belong in OTEL_EXPORTER_OTLP_HEADERS")
-        return value

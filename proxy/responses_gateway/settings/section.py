@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from yarl import URL
 
-Entries = TypeVar("Entries", list[str], dict[str, Any])
+from responses_gateway.wire.hosts.addresses import is_network
+
 _VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
 # A password in the URL of a database.
 _PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*@")
@@ -42,15 +43,23 @@ def _split(value: object) -> object:
 TextList = Annotated[list[str], BeforeValidator(_split, json_schema_input_type=str | list[str])]
 
 
-def each(valid: Callable[[str], object], message: str) -> AfterValidator:
-    """Return what refuses a list, or a mapping by names, with an entry that is not valid."""
+def only(valid: Callable[[Any], object], message: str) -> AfterValidator:
+    """Return what refuses a value that is not valid. None is."""
 
-    def check(entries: Entries) -> Entries:
-        if not all(map(valid, entries)):
+    def check(value: object) -> object:
+        if value is not None and not valid(value):
             raise ValueError(message)
-        return entries
+        return value
 
     return AfterValidator(check)
+
+
+def each(valid: Callable[[str], object], message: str) -> AfterValidator:
+    """Return what refuses a list, or a mapping by names, with an entry that is not valid."""
+    return only(lambda entries: all(map(valid, entries)), message)
+
+
+Networks = Annotated[TextList, each(is_network, "expected an address or a network, like 10.0.0.5 or 10.0.0.0/24")]
 
 
 class SettingsError(Exception):

@@ -6,12 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import ByteSize, Field, SecretStr, field_validator
 
-from responses_gateway.settings.section import Section
+from responses_gateway.settings.section import Section, only
 
 # Schemes of the URL of the store.
 STORE_SCHEMES = ("postgresql://", "postgres://")
 # Schemes of the URL of the event log of running responses.
 EVENT_SCHEMES = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://")
+_Events = Annotated[
+    str,
+    only(
+        lambda place: place == "store" or place.startswith(EVENT_SCHEMES),
+        "expected `store` or the URL of a Redis or Valkey server (redis://host:6379/0)",
+    ),
+]
 
 
 class StorageSettings(Section):
@@ -28,7 +35,7 @@ class StorageSettings(Section):
     store_max_bytes: ByteSize | None = Field(default=None, ge=1024 * 1024)
     """Maximum size of the stored data, in bytes or with a unit (`10GB`). Beyond that, what would expire first is deleted, but
     never running responses. By default there is no limit."""
-    events: str = "store"
+    events: _Events = "store"
     """Where the events of running responses are stored (background, `on_disconnect: continue`): `store`, or the URL of a Redis
     or Valkey server (`redis://:password@host:6379/0`, `rediss://`, `valkey://`, `unix://`), in which replicas also count the
     limits of clients together."""
@@ -47,10 +54,3 @@ class StorageSettings(Section):
             raise ValueError("expected a postgresql:// URL, or the path of a SQLite file: the path alone, not a URL")
         word = value.lower()  # because a file named `None` would keep what nobody wants to be kept
         return word if word in {"auto", "memory", "none"} else value
-
-    @field_validator("events")
-    @classmethod
-    def _check_events(cls, value: str) -> str:
-        if value != "store" and not value.startswith(EVENT_SCHEMES):
-            raise ValueError("expected `store` or the URL of a Redis or Valkey server (redis://host:6379/0)")
-        return value
