@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 # Seconds between two looks at a condition.
 _INTERVAL = 0.02
@@ -37,9 +38,16 @@ async def becomes_true(condition: Callable[[], bool], seconds: float) -> bool:
     return condition()
 
 
-async def all_results(tasks: list[asyncio.Task[_T]]) -> list[_T]:
-    """Return the results of all tasks, which are taken out of the list. The first failure, or a caller that leaves, ends the
-    others."""
+async def all_results(ask: Callable[[_S], Awaitable[_T]], subjects: Iterable[_S], at_once: int) -> list[_T]:
+    """Return what is answered about each subject, with so many questions at once. The first failure, or a caller that leaves,
+    ends the others."""
+    places = asyncio.Semaphore(at_once)
+
+    async def ask_one(subject: _S) -> _T:
+        async with places:
+            return await ask(subject)
+
+    tasks = [asyncio.create_task(ask_one(subject)) for subject in subjects]
     try:
         return await asyncio.gather(*tasks)
     finally:

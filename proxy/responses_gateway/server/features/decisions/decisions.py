@@ -132,14 +132,11 @@ class DecisionsResource:
         ids = await self._labels.ids(prompt)
         labels = [question.labels(ids) for question in questions]
         first = await self._answer(prompt, questions[0], labels[0], spent)
-        places = asyncio.Semaphore(_AT_ONCE)
 
-        async def ask_one(question: Question, labels: Sequence[str]) -> Object:
-            async with places:
-                return await self._answer(prompt, question, labels, spent)
+        async def ask_one(place: int) -> Object:
+            return await self._answer(prompt, questions[place], labels[place], spent)
 
-        others = zip(questions[1:], labels[1:], strict=True)
-        return [first, *await all_results([asyncio.create_task(ask_one(*each)) for each in others])]
+        return [first, *await all_results(ask_one, range(1, len(questions)), _AT_ONCE)]
 
     async def _answer(self, prompt: _Prompt, question: Question, labels: Sequence[str], spent: list[ChatUsage]) -> Object:
         """Ask for the tokens of the labels, if their ids are known and the server tells those, else for its likeliest tokens.

@@ -121,14 +121,12 @@ class Guard:
         unknown, pieces = await asyncio.to_thread(self._unjudged, texts) if large else self._unjudged(texts)
         if len(pieces) > _MOST_PIECES:
             raise InputTooLong
-        places = asyncio.Semaphore(_AT_ONCE)
 
         async def judge(piece: str) -> Judgement:
-            async with places:
-                return await self._judge("input", [{"role": "user", "content": piece}], piece, headers)
+            return await self._judge("input", [{"role": "user", "content": piece}], piece, headers)
 
         judgement = SAFE
-        for one in await all_results([asyncio.create_task(judge(piece)) for piece in pieces]):
+        for one in await all_results(judge, pieces, _AT_ONCE):
             judgement = judgement.also(one)
         if not judgement.flagged:
             self._safe.update(dict.fromkeys(unknown))

@@ -117,16 +117,14 @@ class _Questions:
 
     async def judge(self, calls: Sequence[Call], conversation: str) -> dict[str, Verdict]:
         """Return the verdicts by the ids of the calls."""
-        places = asyncio.Semaphore(_AT_ONCE)
         deadline = asyncio.get_running_loop().time() + SECONDS
 
         async def judge(call: Call) -> Verdict:
-            async with places:
-                return await self._ask(question_about(call, conversation), call.name, deadline)
+            return await self._ask(question_about(call, conversation), call.name, deadline)
 
         verdicts = {call.tool_use_id: known_verdict(call) or unavailable("error") for call in calls}
         open_calls = [call for call in calls[:MOST_CALLS] if known_verdict(call) is None]
-        found = await all_results([asyncio.create_task(judge(call)) for call in open_calls])
+        found = await all_results(judge, open_calls, _AT_ONCE)
         return verdicts | {call.tool_use_id: verdict for call, verdict in zip(open_calls, found, strict=True)}
 
     async def _ask(self, question: str, tool: str, deadline: float) -> Verdict:
