@@ -175,8 +175,8 @@ class Lanes:
     def steer(self, message: Message, size: int) -> None:
         """Steer a response, in the lane that makes or made it."""
         response_id = message["previous_response_id"]
-        steered = next((lane for lane in self.all if lane.steering.knows(response_id)), self.default)
-        elsewhere = [steer for lane in self.all if lane is not steered for steer in lane.steering.waiting]
+        steered = next((lane for lane in self.all if lane.steering.steers.knows(response_id)), self.default)
+        elsewhere = [steer for lane in self.all if lane is not steered for steer in lane.steering.steers.waiting]
         steered.steering.answer(message, size, steered.creation, elsewhere)
 
     def cancel(self, message: Message) -> None:

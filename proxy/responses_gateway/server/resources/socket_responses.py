@@ -105,13 +105,13 @@ class SocketResponses:
         else:
             request = asked
         if recording is not None:
-            if lane.steering.applies:
+            if lane.steering.steers.applies:
                 recording.received(_as_message(request))
             recording.parsed()
         if request.background_options is not None and long_window(request) is not None:
             refusal = "Over a WebSocket nothing waits: use POST /v1/responses for a window of hours."
             raise invalid_request(refusal, "background_options.completion_window", "unsupported_value")
-        return request, size + lane.steering.taken_bytes
+        return request, size + lane.steering.steers.taken_bytes
 
     async def _parse(self, lane: Lane, data: bytes) -> ResponsesRequest:
         large = len(data) >= LARGE
@@ -144,7 +144,7 @@ class SocketResponses:
         try:
             async with AsyncExitStack() as stack:
                 refused = await self._open(lane, creation)
-                if lane.steering.applies and self._background is not None:
+                if lane.steering.steers.applies and self._background is not None:
                     await stack.enter_async_context(self._background.keep(creation))
                 lane.steering.begin(creation)
                 if refused:

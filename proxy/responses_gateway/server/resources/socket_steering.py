@@ -21,12 +21,12 @@ _REASON = "steered"
 
 
 class SocketSteering:
-    """Steers what a lane makes: see `Steering` for the order of events."""
+    """Steers what a lane makes: see `Steering` for the order of events. `steers` knows those that wait."""
 
     def __init__(self, outbox: WebSocketSender, bodies: Bodies) -> None:
         self._outbox = outbox
         self._bodies = bodies
-        self._steering = Steering()
+        self.steers = Steering()
         self._held: dict[str, Body] = {}  # counts the input of each steer that waits, by its id
         self._early: list[Notice] = []  # of the response whose terminal event is still to come
         self.unsent_bytes = 0  # of the messages that these answer
@@ -35,15 +35,6 @@ class SocketSteering:
         self._stream_id: str | None = None  # the client's name of that response
 
     # ---- messages ------------------------------------------------------------------------------------------------------
-
-    def knows(self, response_id: str) -> bool:
-        """Tell whether this is where a response is made, or was."""
-        return self._steering.knows(response_id)
-
-    @property
-    def waiting(self) -> Sequence[Steer]:
-        """All that were accepted, and are neither applied nor given back."""
-        return self._steering.waiting
 
     def answer(self, message: Message, size: int, running: Creation | None, elsewhere: Sequence[Steer]) -> None:
         """Answer a `response.steer`. `elsewhere`: those that wait in other lanes."""
@@ -62,13 +53,13 @@ class SocketSteering:
             self._send_behind(notice)
 
     def _take(self, message: Message, size: int, elsewhere: Sequence[Steer]) -> Accepted | Failed:
-        notice = self._steering.steer(message, size, f"steer_{secrets.token_hex(16)}", elsewhere)
+        notice = self.steers.steer(message, size, f"steer_{secrets.token_hex(16)}", elsewhere)
         if isinstance(notice, Accepted):
             body = self._bodies.open()
             try:
                 body.add(size)
             except ApiError as error:
-                return self._steering.take_back(notice.steer, error.message)
+                return self.steers.take_back(notice.steer, error.message)
             self._held[notice.steer.id] = body
         return notice
 
@@ -76,7 +67,7 @@ class SocketSteering:
 
     def with_input(self, request: ResponsesRequest) -> ResponsesRequest:
         """Return a request of the client with the steers before its input that wait for it."""
-        items = self._steering.take(request.previous_response_id)
+        items = self.steers.take(request.previous_response_id)
         if not items:
             return request
         given = request.input or []
@@ -86,27 +77,17 @@ class SocketSteering:
 
     def successor(self) -> ResponsesRequest | None:
         """Return the request that continues the last response unasked, if that has to be."""
-        due = self._steering.due
+        due = self.steers.due
         asked = self._asked
         self._asked = None
         if due is None or asked is None:
             return None
-        return asked.model_copy(update={"previous_response_id": due, "input": self._steering.take(due)})
-
-    @property
-    def taken_bytes(self) -> int:
-        """The size of the steers in the input of the response that is about to begin."""
-        return self._steering.taken_bytes
-
-    @property
-    def applies(self) -> bool:
-        """Whether the response that is about to begin has steers in its input."""
-        return self._steering.applies
+        return asked.model_copy(update={"previous_response_id": due, "input": self.steers.take(due)})
 
     def begin(self, creation: Creation) -> None:
         """Take notice that a response begins."""
-        self._steering.applied()
-        self._steering.begin(creation.translator.response_id, _obstacle(creation))
+        self.steers.applied()
+        self.steers.begin(creation.translator.response_id, _obstacle(creation))
         self._release()
 
     def end(self, creation: Creation) -> None:
@@ -117,19 +98,19 @@ class SocketSteering:
         early = self._early
         self._early = []
         self.unsent_bytes = 0
-        waiting = self._steering.waits_for(translator.response_id)
+        waiting = self.steers.waits_for(translator.response_id)
         required = required_input(msgspec.json.decode(item) for item in translator.response.output) if waiting else ()
-        self._tell([*early, *self._steering.end(translator.response_id, translator.status, required)])
-        if self._steering.due is not None:
+        self._tell([*early, *self.steers.end(translator.response_id, translator.status, required)])
+        if self.steers.due is not None:
             self._asked = creation.prepared.context.request.model_copy(update={"input": None})
 
     def not_applied(self, error: ApiError | None = None) -> None:
         """Take notice that a response could not begin. `error`: nobody had asked for it."""
-        self._tell(self._steering.not_applied("" if error is None else error.message, unasked=error is not None))
+        self._tell(self.steers.not_applied("" if error is None else error.message, unasked=error is not None))
 
     def forget(self, response_id: str) -> None:
         """Take notice that a response cannot be continued any more."""
-        self._tell(self._steering.forget(response_id))
+        self._tell(self.steers.forget(response_id))
 
     def close(self) -> None:
         """Count nothing any more."""
@@ -160,7 +141,7 @@ class SocketSteering:
         """Count the input no longer of steers that were applied or given back."""
         if not self._held:
             return
-        waiting = {steer.id for steer in self._steering.waiting}
+        waiting = {steer.id for steer in self.steers.waiting}
         for steer_id in [steer_id for steer_id in self._held if steer_id not in waiting]:
             self._held.pop(steer_id).close()
 
