@@ -276,13 +276,19 @@ def _add_payload(answer: Answer, payload: bytes) -> None:
         answer.problem = "a chunk that is not valid JSON of a chat completion"
 
 
+def object_in(text: str | bytes) -> dict[str, Any] | None:
+    """Return the JSON object that a text is; None if it is something else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def _error_shape(body: bytes) -> ErrorShape:
     """Tell how an error body is built."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return "other"
-    if not isinstance(value, dict):
+    value = object_in(body)
+    if value is None:
         return "other"
     error = value.get("error")
     if isinstance(error, dict) and isinstance(error.get("message"), str):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from responses_gateway import parsers
+from responses_gateway.probing.answer import object_in
 from responses_gateway.probing.profile import Profile
 from responses_gateway.wire.deltas import ToolArguments, ToolCall
 
@@ -80,10 +80,7 @@ def reads_call(tools: str, text: str) -> bool:
     deltas = [*parser.feed(text), *parser.finish("stop")]
     named = any(isinstance(delta, ToolCall) and delta.name for delta in deltas)
     arguments = "".join(delta.text for delta in deltas if isinstance(delta, ToolArguments))
-    try:
-        return named and isinstance(json.loads(arguments), dict)
-    except ValueError:
-        return False
+    return named and object_in(arguments) is not None
 
 
 def reasoning_parser_for(profile: Profile) -> str | None:

@@ -6,13 +6,12 @@ as the defaults expect gets five requests: the list of its models, an answer of 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from typing import Any, Literal
 
 from responses_gateway.backend.server_types import SERVER_TYPES
 from responses_gateway.backend.transport.client import Backend
-from responses_gateway.probing.answer import MARKER_TOKENS, Answer, Patience
+from responses_gateway.probing.answer import MARKER_TOKENS, Answer, Patience, object_in
 from responses_gateway.probing.needed_parsers import reads_any_call, tool_parser_for
 from responses_gateway.probing.profile import Profile, Swallowed
 from responses_gateway.probing.questions import (
@@ -296,7 +295,7 @@ class _Prober:
         if answer.calls or answer.legacy_call:
             profile.calls = "parsed" if answer.calls else "legacy"
             if answer.ok and not answer.cut:
-                profile.call_arguments_valid = all(_is_object(call.arguments) for call in answer.calls.values())
+                profile.call_arguments_valid = all(object_in(call.arguments) is not None for call in answer.calls.values())
         elif profile.calls is None and answer.ok and not answer.cut:
             profile.calls = "none"
 
@@ -327,7 +326,7 @@ class _Prober:
         answer = await self._questions.ask("patterns", WEATHER_QUESTION, limit=1024, tools=[PATTERNED_WEATHER])
         for call in answer.calls.values():
             readings: dict[str, Literal["json", "text"]] = {"zq7\nzq7": "json", r"zq7\nzq7": "text"}
-            city = json.loads(call.arguments).get("city") if _is_object(call.arguments) else None
+            city = (object_in(call.arguments) or {}).get("city")
             self._profile.pattern_reading = readings.get(str(city))
 
     # ---- what is accepted -------------------------------------------------------------------------------------------
@@ -340,8 +339,8 @@ class _Prober:
         question = "Tell me about Paris in one sentence."
         answer = await self._questions.ask("structured", question, limit=1024, response_format=form)
         if answer.ok and answer.finish_reason == "stop" and answer.text.strip():
-            text = answer.text.rpartition("</think>")[2]
-            self._profile.structured_output = _is_object(text) and set(json.loads(text)) == set(names)
+            place = object_in(answer.text.rpartition("</think>")[2])
+            self._profile.structured_output = place is not None and set(place) == set(names)
         elif answer.status in (400, 422, *_UNSUPPORTED):
             self._profile.structured_output = False
             self._profile.problems.pop("structured", None)
@@ -477,10 +476,3 @@ def _context_length(identity: dict[str, Any]) -> int | None:
     settings = identity.get("default_generation_settings")
     value = identity.get("context_length") or (settings.get("n_ctx") if isinstance(settings, dict) else None)
     return value if isinstance(value, int) else None
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from responses_gateway.backend.block_sizes import block_size
 from responses_gateway.probing.profile import LostCause, SessionTurns
-from responses_gateway.probing.questions import ASSISTANT, CALLING, RESULT, Questions
+from responses_gateway.probing.questions import ASSISTANT, CALLING, RESULT, USER, Questions
 from responses_gateway.wire.usage import CACHE_BLOCK
 
 # Variables by which templates keep earlier thoughts: those of Qwen3.6 and Gemma 4, GLM-5, Nemotron 3, DeepSeek V4, Hunyuan Hy3,
@@ -114,10 +114,9 @@ async def _cause(questions: Questions, asked: _Messages, block: int, anew: Seque
 
 async def find_hints(questions: Questions) -> dict[str, bool]:
     """Return which fields about sessions the server accepts."""
-    user = {"role": "user", "content": "Say hello."}
     hints: dict[str, bool] = {}
     for name, value in _HINTS.items():
-        answer = await questions.ask_whole([user], added={}, **{name: value})
+        answer = await questions.ask_whole([USER], added={}, **{name: value})
         if answer.status:
             hints[name] = answer.status == 200
     return hints

@@ -6,14 +6,13 @@ same without `strict` shows that it was the server, and the size of both prompts
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 from responses_gateway.backend.member import Member
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.server_types import SERVER_TYPES
 from responses_gateway.ended_tasks import end_tasks
-from responses_gateway.probing.answer import Answer, Patience
+from responses_gateway.probing.answer import Answer, Patience, object_in
 from responses_gateway.probing.known_models import UNKNOWN, Enforcement, KnownModel, KnownModels
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.questions import Questions
@@ -78,11 +77,8 @@ def _city(answer: Answer) -> str | None:
     if not answer.ok or len(answer.calls) != 1:
         return None
     (call,) = answer.calls.values()
-    try:
-        arguments = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return ""
-    return str(arguments.get("city", "")) if isinstance(arguments, dict) and len(arguments) == 1 else ""
+    arguments = object_in(call.arguments) or {}
+    return str(arguments.get("city", "")) if len(arguments) == 1 else ""
 
 
 class ToolEnforcement:
