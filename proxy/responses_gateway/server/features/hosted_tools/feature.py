@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 
 from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.hosted.mcp.servers import McpServers
@@ -12,13 +13,13 @@ from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.hosted_tools.codex_search import Search
 from responses_gateway.server.features.hosted_tools.mcp import failing_programs, mcp_access, open_mcp_servers
 from responses_gateway.server.features.hosted_tools.openers import (
-    FileSearchOpener,
-    ImageOpener,
-    McpCodeOpener,
-    McpOpener,
     Opener,
-    SandboxOpener,
-    WebOpener,
+    open_code_elsewhere,
+    open_file_search,
+    open_images,
+    open_mcp_tools,
+    open_sandboxed_code,
+    open_web_tools,
 )
 from responses_gateway.server.features.hosted_tools.opening import (
     hosted_limits,
@@ -61,11 +62,11 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
     most = settings.hosted_result_bytes
     # In the order in which they are opened: MCP servers are asked last, because a request may be refused before.
     openers: dict[str, Opener | None] = {
-        WEB_SEARCH.name: None if web is None else WebOpener(web),
-        FILE_SEARCH.name: FileSearchOpener(servers, stores, most) if servers is not None and stores else None,
+        WEB_SEARCH.name: None if web is None else partial(open_web_tools, web),
+        FILE_SEARCH.name: partial(open_file_search, servers, stores, most) if servers is not None and stores else None,
         CODE_INTERPRETER.name: await _code_opener(core, stack, servers),
-        IMAGE_GENERATION.name: ImageOpener(image_server(core.responses.pool, model), model) if model else None,
-        MCP.name: None if servers is None else McpOpener(servers, mcp_access(settings), most),
+        IMAGE_GENERATION.name: partial(open_images, image_server(core.responses.pool, model), model) if model else None,
+        MCP.name: None if servers is None else partial(open_mcp_tools, servers, mcp_access(settings), most),
     }
     store = core.responses.store
     approvals = UsedApprovals(None if store is None else store.hosted_calls)
@@ -83,12 +84,12 @@ async def _code_opener(core: Core, stack: AsyncExitStack, servers: McpServers | 
     sandbox = await open_sandbox(core.settings, core.workers_folder)
     if sandbox is not None:
         stack.push_async_callback(sandbox.close)
-        return SandboxOpener(sandbox)
+        return partial(open_sandboxed_code, sandbox)
     if not code.startswith("mcp:"):
         return None
     if servers is None:
         raise ValueError(f"code_interpreter: there is no MCP server for {code}")
-    return McpCodeOpener(servers, code.removeprefix("mcp:"))
+    return partial(open_code_elsewhere, servers, code.removeprefix("mcp:"))
 
 
 def _caller_for(servers: McpServers | None, search: str) -> CallerFor | None:

@@ -1,11 +1,11 @@
-"""What opens the hosted tools of a request: a class for each kind that the settings turn on, with the parts that it needs."""
+"""What opens the hosted tools of a request: a function for each kind that the settings turn on, given its parts."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 from responses_gateway.hosted.code.container import OUTPUT_BYTES
 from responses_gateway.hosted.code.given_files import GivenFiles, read_files, sent_files
@@ -15,7 +15,7 @@ from responses_gateway.hosted.files.search import FileSearch, searchable
 from responses_gateway.hosted.images.generation import Generate, ImageGeneration
 from responses_gateway.hosted.interface import HostedTool, ToolFailure, UnavailableTool
 from responses_gateway.hosted.mcp.servers import McpServers, McpTool
-from responses_gateway.hosted.search.web import SearchOptions, Web, search_options
+from responses_gateway.hosted.search.web import Web, search_options
 from responses_gateway.hosted.search.web_search import WebSearch
 from responses_gateway.hosted.tool_runner import SourceNumbers
 from responses_gateway.request.tools.file_search import read_file_search
@@ -56,25 +56,15 @@ class OpenedKind:
     files: SandboxFiles = field(default_factory=dict)
 
 
-class Opener(Protocol):
-    """Opens the tools of one kind. Of several declarations of a kind the first one counts, unless each is a tool of its own."""
-
-    async def open(self, declared: Sequence[Declared], context: ToolContext) -> OpenedKind:
-        """Open what was declared, which is at least one tool. Raise `ApiError` 400."""
+# Opens the tools of one kind that were declared, at least one. Of several the first one counts, unless each is a tool of its
+# own. It raises `ApiError` 400.
+Opener: TypeAlias = Callable[[Sequence[Declared], ToolContext], Awaitable[OpenedKind]]
 
 
-@dataclass(frozen=True, slots=True)
-class WebOpener:
-    """Opens `web_search`."""
-
-    web: Web
-
-    async def open(self, declared: Sequence[Declared], context: ToolContext) -> OpenedKind:
-        """Open the web. Where its tools are declared one by one, each has its own domains and limit."""
-        if not context.separate_web_tools:
-            path, tool = declared[0]
-            check_web_search(tool, path)
-            return self._opened(search_options(tool), WEB_TOOLS, context)
+async def open_web_tools(web: Web, declared: Sequence[Declared], context: ToolContext) -> OpenedKind:
+    """Open `web_search`. Where the tools of the web are declared one by one, each has its own domains and limit."""
+    kinds: Iterable[str] = WEB_TOOLS
+    if context.separate_web_tools:
         first = {tool["type"]: tool for _, tool in reversed(declared)}
         for path, tool in declared:
             check_web_search(tool, path)
@@ -86,82 +76,57 @@ class WebOpener:
             most_queries=search.get("max_uses"),
             most_pages=fetch.get("max_uses"),
         )
-        return self._opened(options, first, context)
-
-    def _opened(self, options: SearchOptions, kinds: Iterable[str], context: ToolContext) -> OpenedKind:
-        numbers = context.numbers
-        urls = {number: source.url for number, source in numbers.known.items() if source.url}
-        search = WebSearch(self.web, options, numbers.number, context.tenant, urls)
-        return OpenedKind({target: search for kind in kinds for target in WEB_TOOLS[kind]})
-
-
-@dataclass(frozen=True, slots=True)
-class FileSearchOpener:
-    """Opens `file_search`. `tools` are those of the settings, by vector store."""
-
-    servers: McpServers
-    tools: Mapping[str, str]
-    result_bytes: int
-
-    async def open(self, declared: Sequence[Declared], context: ToolContext) -> OpenedKind:
-        """Open the vector stores for which there is a tool."""
+        kinds = first
+    else:
         path, tool = declared[0]
-        request = read_file_search(tool, path)
-        stores = searchable(request.stores, self.tools)
-        unknown = sorted(set(request.stores).difference(*stores.values()))
-        losses = [f"the vector store {store} is not mapped by file_search_tools" for store in unknown]
-        if not stores:
-            return OpenedKind(losses=losses)
-        number = context.numbers.number
-        search = FileSearch(request, self.tools, self.servers, context.tenant, number, self.result_bytes)
-        return OpenedKind(_only_tool(FILE_SEARCH, search), losses)
+        check_web_search(tool, path)
+        options = search_options(tool)
+    numbers = context.numbers
+    urls = {number: source.url for number, source in numbers.known.items() if source.url}
+    run = WebSearch(web, options, numbers.number, context.tenant, urls)
+    return OpenedKind({target: run for kind in kinds for target in WEB_TOOLS[kind]})
 
 
-@dataclass(frozen=True, slots=True)
-class ImageOpener:
-    """Opens `image_generation`, which asks for images of `model`."""
-
-    generate: Generate
-    model: str
-
-    async def open(self, declared: Sequence[Declared], _context: ToolContext) -> OpenedKind:
-        """Open it with the options that servers of images support."""
-        path, tool = declared[0]
-        options = read_image_generation(tool, path)
-        images = ImageGeneration(self.generate, self.model, options.sent)
-        return OpenedKind(_only_tool(IMAGE_GENERATION, images), options.losses)
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxOpener:
-    """Opens `code_interpreter` with the sandbox."""
-
-    sandbox: CodeRunner
-
-    async def open(self, declared: Sequence[Declared], context: ToolContext) -> OpenedKind:
-        """Open a container, with the files of the conversation."""
-        sent = list(sent_files(context.items))
-        files = await asyncio.to_thread(read_files, sent) if sent else GivenFiles()
-        return await _open_container(self.sandbox, declared[0], context, files)
+async def open_file_search(
+    servers: McpServers, tools: Mapping[str, str], result_bytes: int, declared: Sequence[Declared], context: ToolContext
+) -> OpenedKind:
+    """Open the vector stores of `file_search` for which there is a tool. `tools` are those of the settings, by vector store."""
+    path, tool = declared[0]
+    request = read_file_search(tool, path)
+    stores = searchable(request.stores, tools)
+    unknown = sorted(set(request.stores).difference(*stores.values()))
+    losses = [f"the vector store {store} is not mapped by file_search_tools" for store in unknown]
+    if not stores:
+        return OpenedKind(losses=losses)
+    search = FileSearch(request, tools, servers, context.tenant, context.numbers.number, result_bytes)
+    return OpenedKind(_only_tool(FILE_SEARCH, search), losses)
 
 
-@dataclass(frozen=True, slots=True)
-class McpCodeOpener:
-    """Opens `code_interpreter` with a tool of an MCP server, `LABEL/TOOL`, which takes no files."""
+async def open_images(generate: Generate, model: str, declared: Sequence[Declared], _context: ToolContext) -> OpenedKind:
+    """Open `image_generation`, which asks for images of the model, with the options that servers of images support."""
+    path, tool = declared[0]
+    options = read_image_generation(tool, path)
+    return OpenedKind(_only_tool(IMAGE_GENERATION, ImageGeneration(generate, model, options.sent)), options.losses)
 
-    servers: McpServers
-    tool: str
 
-    async def open(self, declared: Sequence[Declared], context: ToolContext) -> OpenedKind:
-        """Open a session of the tool, if its server can be asked for its tools."""
-        label, _, name = self.tool.partition("/")
-        try:
-            listed = await self.servers.list_tools(context.tenant, McpServer(label))
-        except ToolFailure as failure:
-            return OpenedKind(losses=[str(failure)])
-        schema = next((tool.input_schema for tool in listed if tool.name == name), {})
-        runner = McpRunner(self.servers.caller(context.tenant, self.tool), schema, OUTPUT_BYTES)
-        return await _open_container(runner, declared[0], context, GivenFiles())
+async def open_sandboxed_code(sandbox: CodeRunner, declared: Sequence[Declared], context: ToolContext) -> OpenedKind:
+    """Open a container of the sandbox for `code_interpreter`, with the files of the conversation."""
+    sent = list(sent_files(context.items))
+    files = await asyncio.to_thread(read_files, sent) if sent else GivenFiles()
+    return await _open_container(sandbox, declared[0], context, files)
+
+
+async def open_code_elsewhere(servers: McpServers, tool: str, declared: Sequence[Declared], context: ToolContext) -> OpenedKind:
+    """Open a session of a tool of an MCP server, `LABEL/TOOL`, for `code_interpreter`, if the server can be asked for its
+    tools. It takes no files."""
+    label, _, name = tool.partition("/")
+    try:
+        listed = await servers.list_tools(context.tenant, McpServer(label))
+    except ToolFailure as failure:
+        return OpenedKind(losses=[str(failure)])
+    schema = next((one.input_schema for one in listed if one.name == name), {})
+    runner = McpRunner(servers.caller(context.tenant, tool), schema, OUTPUT_BYTES)
+    return await _open_container(runner, declared[0], context, GivenFiles())
 
 
 async def _open_container(runner: CodeRunner, declared: Declared, context: ToolContext, files: GivenFiles) -> OpenedKind:
@@ -173,42 +138,38 @@ async def _open_container(runner: CodeRunner, declared: Declared, context: ToolC
     return OpenedKind(tools, [*losses, *files.losses], container_id=container.key.id, files=files.paths)
 
 
-@dataclass(frozen=True, slots=True)
-class McpOpener:
-    """Opens the tools of MCP servers, which are asked for their lists at the same time."""
+async def open_mcp_tools(
+    servers: McpServers, access: McpAccess, result_bytes: int, declared: Sequence[Declared], context: ToolContext
+) -> OpenedKind:
+    """Open the tools of MCP servers that the model may call. The servers are asked for their lists at the same time; one
+    without a list has a tool that fails, whatever is called."""
+    toolsets = read_mcp_tools(declared, access)
+    lists = await asyncio.gather(*(_offered(servers, context.tenant, toolset) for toolset in toolsets))
+    tools: dict[ToolTarget, HostedTool] = {}
+    offered: dict[str, list[OfferedTool]] = {}
+    listings: list[ToolListing] = []
+    for (path, _), toolset, listed in zip(declared, toolsets, lists, strict=True):
+        server = toolset.server
+        if isinstance(listed, ToolFailure):
+            listings.append(ToolListing(server.label, error=str(listed)))
+            offered[path] = []
+            tools[any_tool_of(server.label)[1]] = UnavailableTool(listed)
+            continue
+        listings.append(ToolListing(server.label, [tool.as_item() for tool in listed]))
+        offered[path] = [_described(toolset, tool) for tool in listed]
+        for tool in listed:
+            run = McpTool(servers, context.tenant, server, tool, result_bytes)
+            tools[ToolTarget("mcp", tool.name, server.label)] = run
+    return OpenedKind(tools, offered=offered, listings=listings)
 
-    servers: McpServers
-    access: McpAccess
-    result_bytes: int
 
-    async def open(self, declared: Sequence[Declared], context: ToolContext) -> OpenedKind:
-        """Open the tools that the model may call. A server without a list has one that fails, whatever is called."""
-        toolsets = read_mcp_tools(declared, self.access)
-        lists = await asyncio.gather(*(self._list(context.tenant, toolset) for toolset in toolsets))
-        tools: dict[ToolTarget, HostedTool] = {}
-        offered: dict[str, list[OfferedTool]] = {}
-        listings: list[ToolListing] = []
-        for (path, _), toolset, listed in zip(declared, toolsets, lists, strict=True):
-            server = toolset.server
-            if isinstance(listed, ToolFailure):
-                listings.append(ToolListing(server.label, error=str(listed)))
-                offered[path] = []
-                tools[any_tool_of(server.label)[1]] = UnavailableTool(listed)
-                continue
-            listings.append(ToolListing(server.label, [tool.as_item() for tool in listed]))
-            offered[path] = [_described(toolset, tool) for tool in listed]
-            for tool in listed:
-                run = McpTool(self.servers, context.tenant, server, tool, self.result_bytes)
-                tools[ToolTarget("mcp", tool.name, server.label)] = run
-        return OpenedKind(tools, offered=offered, listings=listings)
-
-    async def _list(self, tenant: str, toolset: McpToolset) -> list[ListedTool] | ToolFailure:
-        """Return the tools that the model may call, or why there are none."""
-        try:
-            listed = await self.servers.list_tools(tenant, toolset.server)
-        except ToolFailure as failure:
-            return failure
-        return [tool for tool in listed if toolset.offers(tool)]
+async def _offered(servers: McpServers, tenant: str, toolset: McpToolset) -> list[ListedTool] | ToolFailure:
+    """Return the tools that the model may call, or why there are none."""
+    try:
+        listed = await servers.list_tools(tenant, toolset.server)
+    except ToolFailure as failure:
+        return failure
+    return [tool for tool in listed if toolset.offers(tool)]
 
 
 def _only_tool(kind: HostedKind, tool: HostedTool) -> dict[ToolTarget, HostedTool]:

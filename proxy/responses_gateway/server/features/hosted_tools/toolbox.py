@@ -67,7 +67,7 @@ class Toolbox:
         context = ToolContext(
             tenant, items, SourceNumbers([*_earlier_sources(results), *shown_sources(items)]), separate_web_tools
         )
-        opened = {kind: await self.openers[kind].open(declared[kind], context) for kind in kinds}
+        opened = {kind: await self.openers[kind](declared[kind], context) for kind in kinds}
         return self._opened(opened, context)
 
     def _opened(self, opened: Mapping[str, OpenedKind], context: ToolContext) -> OpenedTools | None:
