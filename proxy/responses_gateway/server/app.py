@@ -43,7 +43,7 @@ from responses_gateway.server.resources.input_tokens import InputTokens
 from responses_gateway.server.resources.models import MessagesModels, Models, by_version, hello
 from responses_gateway.server.resources.passthrough import Passthrough
 from responses_gateway.server.resources.stored_responses import StoredResponses
-from responses_gateway.server.resources.usage_export import UsageExport
+from responses_gateway.server.resources.usage_export import export_usage
 from responses_gateway.server.resources.websocket import WebSockets
 from responses_gateway.server.window.permissions import Permission, WindowAccess
 from responses_gateway.server.window.refusals import note_refusals
@@ -267,7 +267,7 @@ def _add_operations(
     sums_of = partial(usage_sums, workers) if workers is not None else parts.accounts.usage.sums
     admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda _done, _name, _fields: None))
     routes = [
-        HttpRoute("GET", "/admin/usage", UsageExport(sums_of, parts.responses.reports.divisions).export),
+        HttpRoute("GET", "/admin/usage", partial(export_usage, sums_of, parts.responses.reports.divisions)),
         HttpRoute("GET", "/admin/backends", admin.list_backends),
         HttpRoute("POST", "/admin/backends", admin.add),
         HttpRoute("GET", "/admin/backends/{name}", admin.show),

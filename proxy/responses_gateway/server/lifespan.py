@@ -44,7 +44,7 @@ from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.server.setup.backends import PoolMetrics, pool_options, sample_pools
 from responses_gateway.server.setup.discovery import PoolWatch
 from responses_gateway.server.setup.seal_key import client_key_secret, content_secret
-from responses_gateway.server.setup.store import StoreUpkeep, fleet_counters, open_store, quota_counters
+from responses_gateway.server.setup.store import fleet_counters, keep_up, open_store, quota_counters
 from responses_gateway.settings import Settings
 from responses_gateway.state import Store
 from responses_gateway.state.usage import UsageTable
@@ -229,7 +229,7 @@ async def _open_store(settings: Settings, metrics: Metrics, stack: AsyncExitStac
     store = await open_store(settings)
     if store is not None:
         stack.push_async_callback(store.close)
-        stack.push_async_callback(StoreUpkeep(store, metrics).close)
+        stack.push_async_callback(end_tasks, asyncio.create_task(keep_up(store.upkeep, metrics)))
     return store
 
 

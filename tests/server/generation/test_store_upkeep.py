@@ -6,7 +6,8 @@ import asyncio
 
 from prometheus_client import generate_latest
 
-from responses_gateway.server.setup.store import StoreUpkeep
+from responses_gateway.ended_tasks import end_tasks
+from responses_gateway.server.setup.store import keep_up
 from responses_gateway.state import Sqlite, Store
 from responses_gateway.telemetry.metrics import Metrics
 from tests.server.running_gateway import until
@@ -27,11 +28,11 @@ def test_old_responses_leave_and_the_metrics_say_so() -> None:
         clock.now += 2000
         await fill(store, clock, 300, first=10)
         metrics = Metrics()
-        upkeep = StoreUpkeep(store, metrics)
+        upkeep = asyncio.create_task(keep_up(store.upkeep, metrics))
         await until(lambda: stored_bytes(metrics))
         assert await store.upkeep.size() <= 2 * MIB
         assert await store.responses.get("a", "resp_309") is not None
-        await upkeep.close()
+        await end_tasks(upkeep)
         metrics.flush()
         told = generate_latest(metrics.registry).decode()
         assert 'responses_gateway_store_deleted_total{reason="expired"} 10.0' in told

@@ -25,32 +25,25 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 SumsOf = Callable[[int, int, list[str]], Awaitable[Sums]]
 
 
-class UsageExport:
-    """Serves the path. `divisions` are by labels that features add, of which a request may have one."""
-
-    def __init__(self, sums_of: SumsOf, divisions: Mapping[str, Divide]) -> None:
-        self._sums_of = sums_of
-        self._divisions = divisions
-
-    async def export(self, request: web.Request) -> web.Response:
-        """Answer `GET ?from=DAY&to=DAY&by=day,key,team,model&format=json`: both days included, in UTC. Raise
-        `ApiError`, `StoreUnavailable`."""
-        last = _day(request, "to", today())
-        first = _day(request, "from", last - _DAYS + 1)
-        if first > last:
-            raise invalid_request("'from' must not be after 'to'.", "from", "invalid_value")
-        by = _labels(request.query.get("by", "day,key"), (*LABELS, *self._divisions))
-        form = _format(request)
-        about = {"object": "usage", "from": _date(first), "to": _date(last), "by": by}
-        sums = await self._sums_of(first, last, [label for label in by if label in LABELS])
-        for label in self._divisions.keys() & by:
-            sums = await self._divisions[label](request.app[ASK_ALL], sums, first, last, by)
-        # In a thread, so that no stream waits for the rows of a hundred thousand sessions.
-        if form == "csv":
-            headers = {"Content-Disposition": 'attachment; filename="usage.csv"'}
-            text = await asyncio.to_thread(lambda: _csv([*by, *AMOUNTS], _rows(by, sums)))
-            return web.Response(text=text, content_type="text/csv", charset="utf-8", headers=headers)
-        return web.Response(body=await asyncio.to_thread(_json, about, by, sums), content_type="application/json")
+async def export_usage(sums_of: SumsOf, divisions: Mapping[str, Divide], request: web.Request) -> web.Response:
+    """Answer `GET ?from=DAY&to=DAY&by=day,key,team,model&format=json`: both days included, in UTC. `divisions` are by labels
+    that features add, of which a request may have one. Raise `ApiError`, `StoreUnavailable`."""
+    last = _day(request, "to", today())
+    first = _day(request, "from", last - _DAYS + 1)
+    if first > last:
+        raise invalid_request("'from' must not be after 'to'.", "from", "invalid_value")
+    by = _labels(request.query.get("by", "day,key"), (*LABELS, *divisions))
+    form = _format(request)
+    about = {"object": "usage", "from": _date(first), "to": _date(last), "by": by}
+    sums = await sums_of(first, last, [label for label in by if label in LABELS])
+    for label in divisions.keys() & by:
+        sums = await divisions[label](request.app[ASK_ALL], sums, first, last, by)
+    # In a thread, so that no stream waits for the rows of a hundred thousand sessions.
+    if form == "csv":
+        headers = {"Content-Disposition": 'attachment; filename="usage.csv"'}
+        text = await asyncio.to_thread(lambda: _csv([*by, *AMOUNTS], _rows(by, sums)))
+        return web.Response(text=text, content_type="text/csv", charset="utf-8", headers=headers)
+    return web.Response(body=await asyncio.to_thread(_json, about, by, sums), content_type="application/json")
 
 
 def _rows(by: Sequence[str], sums: Mapping[tuple[Any, ...], Sequence[int]]) -> list[dict[str, Any]]:

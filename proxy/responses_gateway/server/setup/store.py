@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.extras import how_to_install
 from responses_gateway.settings import Settings
 from responses_gateway.settings.storage import STORE_SCHEMES
@@ -18,6 +17,7 @@ from responses_gateway.state import Database, LiveLog, Sqlite, Store, StoreUnava
 from responses_gateway.state.fleet_counters import FleetCounters
 from responses_gateway.state.quotas import QuotaCounters, QuotaTable
 from responses_gateway.state.schema import OtherSchema
+from responses_gateway.state.upkeep import Upkeep
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import STORE_UP, Counter, Gauge
 from responses_gateway.telemetry.metrics import Metrics
@@ -142,39 +142,20 @@ def _home(path: str) -> Path:
     return Path(path).expanduser()
 
 
-class StoreUpkeep:
-    """One process at a time cleans up for all of them; each measures for itself."""
-
-    def __init__(self, store: Store, metrics: Metrics) -> None:
-        self._upkeep = store.upkeep
-        self._metrics = metrics
-        self._task = asyncio.create_task(self._keep_up())
-
-    async def close(self) -> None:
-        """Stop; what is left to do is done by the next process."""
-        await end_tasks(self._task)
-
-    async def _keep_up(self) -> None:
-        while True:
-            try:
-                if await self._upkeep.lease("clean-up", _UPKEEP_INTERVAL / 2):
-                    await self._clean_up()
-                await self._measure()
-                self._show(up=True)
-            except StoreUnavailable:  # `Background` logs outages
-                self._show(up=False)
-            await asyncio.sleep(_UPKEEP_INTERVAL)
-
-    def _show(self, *, up: bool) -> None:
-        self._metrics.set(STORE_UP, int(up), "store")
-
-    async def _clean_up(self) -> None:
-        self._metrics.count(STORE_DELETED, "expired", amount=await self._upkeep.clean_up())
-        self._metrics.count(STORE_DELETED, "no_room", amount=await self._upkeep.make_room())
-        await self._upkeep.give_space_back()
-
-    async def _measure(self) -> None:
-        ages = await self._upkeep.ages()
-        self._metrics.set(STORE_BYTES, await self._upkeep.size())
-        self._metrics.set(STORE_OLDEST, ages.oldest)
-        self._metrics.set(STORE_EXPIRED, ages.expired)
+async def keep_up(upkeep: Upkeep, metrics: Metrics) -> None:
+    """Clean up, which one process does for all of them, and measure, again and again. What is left to do at the end is done by
+    the next process."""
+    while True:
+        try:
+            if await upkeep.lease("clean-up", _UPKEEP_INTERVAL / 2):
+                metrics.count(STORE_DELETED, "expired", amount=await upkeep.clean_up())
+                metrics.count(STORE_DELETED, "no_room", amount=await upkeep.make_room())
+                await upkeep.give_space_back()
+            ages = await upkeep.ages()
+            metrics.set(STORE_BYTES, await upkeep.size())
+            metrics.set(STORE_OLDEST, ages.oldest)
+            metrics.set(STORE_EXPIRED, ages.expired)
+            metrics.set(STORE_UP, 1, "store")
+        except StoreUnavailable:  # `Background` logs outages
+            metrics.set(STORE_UP, 0, "store")
+        await asyncio.sleep(_UPKEEP_INTERVAL)

@@ -46,24 +46,12 @@ _LAST_ITEMS = 64
 _MOST_TURNS = 10_000
 
 
-class UserTurns:
-    """Counts how often the model was asked to go on in each turn of a user, as far as clients name them."""
-
-    def __init__(self) -> None:
-        self._counts: TenantValues[int] = TenantValues(_MOST_TURNS, _MOST_TURNS)
-
-    def may_go_on(self, tenant: str, turn: str) -> bool:
-        """Count one more in a turn, if it may have one more."""
-        count = self._counts.get(tenant, turn) or 0
-        self._counts.put(tenant, turn, min(count + 1, MOST_IN_A_TURN))
-        return count < MOST_IN_A_TURN
-
-
 async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
-    return Opened(tool_steps=[partial(_watched, UserTurns())], tool_notes=[partial(_count, core)])
+    counts: TenantValues[int] = TenantValues(_MOST_TURNS, _MOST_TURNS)
+    return Opened(tool_steps=[partial(_watched, counts)], tool_notes=[partial(_count, core)])
 
 
-async def _watched(turns: UserTurns, prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
+async def _watched(counts: TenantValues[int], prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
     """Have the answers to a request with tools judged at their ends, and the model go on from those that the settings name."""
     options = prepared.options
     if options.hides_answer:
@@ -75,8 +63,15 @@ async def _watched(turns: UserTurns, prepared: PreparedRequest, settings: Settin
     judged = EarlyEnds(continued, tool_ran=_follows_a_tool(prepared.context))
     turn = asker.turn
     if prepared.turns is not None and turn is not None:
-        prepared.turns.may_go_on = partial(turns.may_go_on, prepared.caller.tenant, turn)
+        prepared.turns.may_go_on = partial(_may_go_on, counts, prepared.caller.tenant, turn)
     return replace(prepared, options=replace(options, early_ends=judged))
+
+
+def _may_go_on(counts: TenantValues[int], tenant: str, turn: str) -> bool:
+    """Count one more time that the model is asked to go on in a turn of a user, if it may be. Clients name the turn."""
+    count = counts.get(tenant, turn) or 0
+    counts.put(tenant, turn, min(count + 1, MOST_IN_A_TURN))
+    return count < MOST_IN_A_TURN
 
 
 def _with_notices(prepared: PreparedRequest) -> PreparedRequest:

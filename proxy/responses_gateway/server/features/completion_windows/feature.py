@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -23,25 +24,18 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened | None:
         return None
     windows = CompletionWindows(core.responses, background, core.share)
     stack.push_async_callback(windows.close)
-    waiting = WaitingResponses(windows.table)
-    route = HttpRoute("GET", "/admin/waiting", waiting.list_all, for_operators=True)
+    route = HttpRoute("GET", "/admin/waiting", partial(_list_all, windows.table), for_operators=True)
     return Opened(postponements=[windows.postpone], routes=[route])
 
 
 COMPLETION_WINDOWS = Feature("completion_windows", CompletionWindowSettings, _open, WINDOW_METRICS)
 
 
-class WaitingResponses:
-    """Serves the path."""
-
-    def __init__(self, table: WaitingTable) -> None:
-        self._table = table
-
-    async def list_all(self, _request: web.Request) -> web.Response:
-        """Answer `GET` with how many wait, by model and window. Raise `ApiError`, `StoreUnavailable`."""
-        now = time.time()
-        due = sorted(await self._table.due(), key=_group)
-        return web.json_response({"object": "list", "data": [_shown(list(group), now) for _, group in groupby(due, _group)]})
+async def _list_all(table: WaitingTable, _request: web.Request) -> web.Response:
+    """Answer `GET` with how many wait, by model and window. Raise `ApiError`, `StoreUnavailable`."""
+    now = time.time()
+    due = sorted(await table.due(), key=_group)
+    return web.json_response({"object": "list", "data": [_shown(list(group), now) for _, group in groupby(due, _group)]})
 
 
 def _group(due: Due) -> tuple[str, str]:

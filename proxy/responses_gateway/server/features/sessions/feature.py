@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from responses_gateway.bounded_memory import TenantValues
@@ -22,32 +23,27 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 
-class AgentTraces:
-    """Tells in traces which agent asks, and links its requests, so that a session is a tree."""
-
-    def __init__(self) -> None:
-        self._threads: TenantValues[SpanContext] = TenantValues(MOST_OF_TENANT, MOST)  # the last span of each
-
-    def tell(self, prepared: PreparedRequest, trace: Trace) -> None:
-        """Link a request of a thread to the one before or, if it is the first one, to the last one of its parent."""
-        asker = prepared.caller.asker
-        tenant = prepared.caller.tenant
-        if asker.thread is None:
-            return
-        session = prepared.context.conversation
-        agent_id = None
-        if asker.is_named:
-            session = session or asker.session
-            agent_id = asker.thread
-        trace.asked(response_attributes(conversation=session, agent_id=agent_id, agent_name=asker.agent))
-        relation = "previous"
-        before = self._threads.get(tenant, asker.thread)
-        if before is None and asker.parent is not None:
-            relation = "parent"
-            before = self._threads.get(tenant, asker.parent)
-        if before is not None:
-            trace.link(before, relation)
-        self._threads.put(tenant, asker.thread, trace.context)
+def _tell(threads: TenantValues[SpanContext], prepared: PreparedRequest, trace: Trace) -> None:
+    """Tell in the trace of a request which agent asks, and link it to the one before in its thread or, if it is the first one,
+    to the last one of its parent, so that a session is a tree. `threads` has the last span of each."""
+    asker = prepared.caller.asker
+    tenant = prepared.caller.tenant
+    if asker.thread is None:
+        return
+    session = prepared.context.conversation
+    agent_id = None
+    if asker.is_named:
+        session = session or asker.session
+        agent_id = asker.thread
+    trace.asked(response_attributes(conversation=session, agent_id=agent_id, agent_name=asker.agent))
+    relation = "previous"
+    before = threads.get(tenant, asker.thread)
+    if before is None and asker.parent is not None:
+        relation = "parent"
+        before = threads.get(tenant, asker.parent)
+    if before is not None:
+        trace.link(before, relation)
+    threads.put(tenant, asker.thread, trace.context)
 
 
 async def _open(core: Core, stack: AsyncExitStack) -> Opened:
@@ -61,9 +57,10 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     core.responses.reports.readers.append(memory.read)
     core.responses.reports.divisions[SESSION] = usage.divide
     pages = SessionPages(memory)
+    threads: TenantValues[SpanContext] = TenantValues(MOST_OF_TENANT, MOST)
     return Opened(
         session_notes=[memory.note],
-        traced=[AgentTraces().tell],
+        traced=[partial(_tell, threads)],
         routes=[
             HttpRoute("GET", "/admin/sessions", pages.list_rows, for_operators=True),
             HttpRoute("GET", "/admin/sessions/{id}", pages.show, for_operators=True),

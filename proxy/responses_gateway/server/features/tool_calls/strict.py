@@ -61,24 +61,6 @@ class RefusedTools:
             refused[digest_of(tool)] = None
 
 
-class CompiledTools:
-    """The sets of tools that servers had to compile, each with the seconds to the first token of the first answer."""
-
-    def __init__(self) -> None:
-        self._sets: BoundedDict[tuple[str, bytes], float | None] = BoundedDict(_MOST_SETS)
-
-    def observe(self, metrics: Metrics, sent: tuple[str, bytes], seconds: float, model: str) -> bool:
-        """Note how long an answer took to begin; return whether its tools were new to the server."""
-        new = sent not in self._sets
-        metrics.observe(STRICT_FIRST_TOKEN, seconds, metrics.model(model), "new" if new else "known")
-        first = seconds if new else self._sets[sent]
-        if not new and first is not None and first - seconds > _LONG:
-            fields = logs.fields(backend=sent[0], model=model, seconds=round(first - seconds, 3))
-            logs.logger().info("the first answer with these strict tools began later than the next one", extra=fields)
-        self._sets[sent] = first if new else None
-        return new
-
-
 class WrittenTools(NamedTuple):
     """Strict tools as JSON, the same as they are declared, a digest, and the places of those that are not as they were sent."""
 
@@ -122,7 +104,8 @@ class StrictCalls:
         self.enforcement = enforcement
         self.refused = RefusedTools()
         self.forms = StrictForms()
-        self._compiled = CompiledTools()
+        # The sets of tools that servers had to compile, each with the seconds to the first token of the first answer.
+        self._compiled: BoundedDict[tuple[str, bytes], float | None] = BoundedDict(_MOST_SETS)
 
     def enforced(self, prepared: PreparedRequest, settings: Settings) -> ChatCall:
         """Return the call of a request, with tools that are enforced where that is wanted."""
@@ -146,11 +129,22 @@ class StrictCalls:
         if isinstance(strict, StrictRequest) and strict.sent is not None:
             facts.times.count_gaps()
             if facts.times.first is not None:
-                new = self._compiled.observe(metrics, strict.sent, facts.times.first - facts.began, model)
+                new = self._observe(metrics, strict.sent, facts.times.first - facts.began, model)
                 return {"new_strict_tools": new or None}
         elif settings.strict_calls == "auto" and facts.backend is not None:
             self.enforcement.find_out(facts.backend, model, settings.max_tokens_field)
         return {}
+
+    def _observe(self, metrics: Metrics, sent: tuple[str, bytes], seconds: float, model: str) -> bool:
+        """Note how long an answer took to begin; return whether its tools were new to the server."""
+        new = sent not in self._compiled
+        metrics.observe(STRICT_FIRST_TOKEN, seconds, metrics.model(model), "new" if new else "known")
+        first = seconds if new else self._compiled[sent]
+        if not new and first is not None and first - seconds > _LONG:
+            fields = logs.fields(backend=sent[0], model=model, seconds=round(first - seconds, 3))
+            logs.logger().info("the first answer with these strict tools began later than the next one", extra=fields)
+        self._compiled[sent] = first if new else None
+        return new
 
 
 class StrictRequest:
