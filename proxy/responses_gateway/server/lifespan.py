@@ -94,13 +94,13 @@ async def open_parts(
         )
 
 
-async def try_parts(settings: Settings, features: Sequence[Feature] = FEATURES) -> None:
+async def try_parts(settings: Settings) -> None:
     """Open what `open_parts` opens, and close it, because much of the settings can be checked only by using it: extras, stores,
     tokenizers. Nothing is begun: no backend is asked, and no response of another process is taken over. Raise the same."""
     async with AsyncExitStack() as stack:
         opened = await _open_responses(settings, ALL, stack)
         core = Core(settings, opened.responses.metrics, opened.responses, None, ALL, None, trial=True)
-        await open_features(features, core, stack)
+        await open_features(FEATURES, core, stack)
 
 
 class _Opened(NamedTuple):
@@ -113,13 +113,16 @@ class _Opened(NamedTuple):
 
 async def _open_responses(settings: Settings, share: Share, stack: AsyncExitStack) -> _Opened:
     metrics = _open_metrics(stack)
-    tokenizer = await _load_tokenizer(settings)
+    tokenizer = None
+    if settings.tokenizer:
+        tokenizer = await load_tokenizer(settings.tokenizer, os.environ, trust_remote_code=settings.trust_remote_code)
     choice = await _parser_choice(settings, tokenizer)
     recorder = _open_recorder(settings, stack)
     store = await _open_store(settings, metrics, stack)
     accounts = _open_accounts(settings, store, metrics, stack)
     encryption = Encryption(await content_secret(settings, store))
-    sealing = await _client_key_sealing(settings, store)
+    key_secret = await client_key_secret(settings, store)
+    sealing = None if key_secret is None else Encryption(key_secret)  # no key of a client is kept otherwise
     pool = _open_pool(settings, choice, metrics, share, stack)
     live = LiveSettings(settings, choice.with_names(pool.own_name), pool.watch.identify)
     repair = InputRepair(pool, metrics)
@@ -161,12 +164,6 @@ def _open_reports(settings: Settings, metrics: Metrics, usage: TokenUsage, stack
     reports = RequestReports(metrics, usage, history, tracing, gen_ai, logs_lines=settings.access_log)
     stack.callback(reports.flush)
     return reports
-
-
-async def _load_tokenizer(settings: Settings) -> ModelTokenizer | None:
-    if not settings.tokenizer:
-        return None
-    return await load_tokenizer(settings.tokenizer, os.environ, trust_remote_code=settings.trust_remote_code)
 
 
 async def _parser_choice(settings: Settings, tokenizer: ModelTokenizer | None) -> ParserChoice:
@@ -279,12 +276,6 @@ async def _pdf_reader(settings: Settings) -> PdfReader | None:
     if obstacle:
         logs.logger().warning("no PDFs are read", extra=logs.fields(reason=obstacle, advice=how_to_install("pdf")))
     return PdfReader(_PDF_SECONDS)
-
-
-async def _client_key_sealing(settings: Settings, store: Store | None) -> Encryption | None:
-    """Return what seals the keys of clients; None where none is kept."""
-    secret = await client_key_secret(settings, store)
-    return None if secret is None else Encryption(secret)
 
 
 def _tick_interval(settings: Settings) -> float:

@@ -38,10 +38,10 @@ class Upkeep:
     async def clean_up(self) -> int:
         """Delete what has expired, and the logs of streams that can no longer be resumed. Return how many responses and
         conversations were deleted."""
-        await self._in_steps(self._in_batches(responses.delete_logs))
-        await self._in_steps(self._in_batches(hosted_calls.delete_expired_approvals))
-        await self._in_steps(self._in_batches(token_trees.delete_expired))
-        return await self._in_steps(self._in_batches(_delete_expired))
+        await self._in_batches(responses.delete_logs)
+        await self._in_batches(hosted_calls.delete_expired_approvals)
+        await self._in_batches(token_trees.delete_expired)
+        return await self._in_batches(_delete_expired)
 
     async def make_room(self) -> int:
         """Delete the oldest responses and conversations until the rest may stay. Return how many were deleted."""
@@ -65,9 +65,9 @@ class Upkeep:
             return 0
         return await self.database.run(_delete_oldest)
 
-    def _in_batches(self, delete: Callable[[Sql, float, int], int]) -> Callable[[], Awaitable[int]]:
+    async def _in_batches(self, delete: Callable[[Sql, float, int], int]) -> int:
         now = self.clock()
-        return lambda: self.database.run(lambda sql: delete(sql, now, _BATCH))
+        return await self._in_steps(lambda: self.database.run(lambda sql: delete(sql, now, _BATCH)))
 
     async def _in_steps(self, step: Callable[[], Awaitable[int]]) -> int:
         """Repeat a step until it has nothing left to do; rest after each. Return the sum of the results."""

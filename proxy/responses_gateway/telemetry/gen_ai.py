@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from responses_gateway.telemetry.tracing import ends_in_time
+from responses_gateway.telemetry.tracing import at_collector, ends_in_time, resource
 from responses_gateway.wire.deltas import Usage
 
 _SECONDS = tuple(0.01 * 2**power for power in range(14))
@@ -30,8 +30,7 @@ _COUNTED = {
     "cache_read.input_tokens": "cached",
     "reasoning.output_tokens": "reasoning",
 }
-# Paths of a collector.
-_TRACES = "/v1/traces"
+# The path of a collector.
 _METRICS = "/v1/metrics"
 
 
@@ -157,14 +156,11 @@ class OtlpMetrics:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
         from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
-        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
 
         # Each process is an instance, since sums of two under one name would be mixed up.
-        ours = {"service.name": "responses-gateway", "service.version": version, "service.instance.id": str(uuid.uuid4())}
-        base = endpoint.rstrip("/").removesuffix(_TRACES)
-        reader = PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=base + _METRICS))
-        resource = Resource.create(ours).merge(OTELResourceDetector().detect())
-        self._provider = MeterProvider([reader], resource, shutdown_on_exit=False)
+        ours = resource(version, **{"service.instance.id": str(uuid.uuid4())})
+        reader = PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=at_collector(endpoint, _METRICS)))
+        self._provider = MeterProvider([reader], ours, shutdown_on_exit=False)
         self._meter = self._provider.get_meter("responses_gateway", version)
 
     def declare(self, instrument: Instrument) -> Record:

@@ -28,9 +28,10 @@ from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import MadeCall, McpSession
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.trace import Span, SpanContext, Tracer
 
-_PATH = "/v1/traces"
+_TRACES = "/v1/traces"
 _TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 # What the specification asks every hop to forward, in characters. No more is accepted.
 _STATE_LIMIT = 512
@@ -89,6 +90,19 @@ class TracingMissing(Exception):
     """Traces are configured, but the extra is not installed. The message says what to do."""
 
 
+def resource(version: str, **more: str) -> Resource:
+    """Return what tells collectors who sends: this process, or what the variables say of it."""
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
+
+    ours = {"service.name": "responses-gateway", "service.version": version, **more}
+    return Resource.create(ours).merge(OTELResourceDetector().detect())
+
+
+def at_collector(endpoint: str, path: str) -> str:
+    """Return the URL of a path of the collector at `endpoint`, with or without `/v1/traces`."""
+    return endpoint.rstrip("/").removesuffix(_TRACES) + path
+
+
 class Tracing:
     """The connection to a collector. Create it inside the process that serves, and `close` it at the end."""
 
@@ -97,15 +111,15 @@ class Tracing:
         try:
             # Not at the top: the extra is optional, and its import takes long.
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
-            from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
             from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
             from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
         except ImportError:
             raise TracingMissing(f"otel_endpoint needs an extra: {how_to_install('otel')}") from None
-        _redirect_warnings()
-        ours = Resource.create({"service.name": "responses-gateway", "service.version": version})
-        self._provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
-        self._exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/").removesuffix(_PATH) + _PATH)
+        theirs = logging.getLogger("opentelemetry")
+        theirs.propagate = False
+        theirs.handlers = [_Warnings(time.monotonic)]
+        self._provider = TracerProvider(resource=resource(version), shutdown_on_exit=False)
+        self._exporter = OTLPSpanExporter(endpoint=at_collector(endpoint, _TRACES))
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("responses_gateway", version)
 
@@ -306,14 +320,9 @@ def _set_status(span: Span, failed: str | None, message: str | None) -> None:
         span.set_status(Status(StatusCode.ERROR, _text(message)))
 
 
-def _redirect_warnings() -> None:
-    """Log the SDK's warnings from time to time: it warns about every batch, with a stack trace."""
-    theirs = logging.getLogger("opentelemetry")
-    theirs.propagate = False
-    theirs.handlers = [_Warnings(time.monotonic)]
-
-
 class _Warnings(logging.Handler):
+    """Logs the SDK's warnings from time to time: it warns about every batch, with a stack trace."""
+
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__(logging.WARNING)
         self._clock = clock

@@ -35,16 +35,9 @@ def announce(settings: Settings, listeners: Listeners, **more: int) -> None:
         url=",".join(urls), backend=backends, operations=operations, version=version_line(), pid=os.getpid(), **more
     )
     logs.logger().info("listening", extra=fields)
-    show_next_steps(settings, urls[0], operations)
-
-
-def show_next_steps(settings: Settings, url: str, operations: str | None, stream: TextIO | None = None) -> None:
-    """Print the next steps on standard error, if it is a terminal, as soon as a backend answers; until then, what is missing.
-    The backends are asked directly, since the log has a line for each request to the gateway. A Unix socket has no URL."""
-    stream = stream or sys.stderr
-    if not url.startswith("http") or not stream.isatty():
-        return
-    Thread(target=_print, args=(settings, url, operations, stream), name="next steps", daemon=True).start()
+    if urls[0].startswith("http") and sys.stderr.isatty():  # a Unix socket has no URL
+        args = (settings, urls[0], operations, sys.stderr)
+        Thread(target=_show_next_steps, args=args, name="next steps", daemon=True).start()
 
 
 def next_steps(url: str, model: str | None, *, keys: bool = False, page: str | None = None, command: str = _COMMAND) -> str:
@@ -74,7 +67,9 @@ def show_waiting(responses: int, seconds: float) -> None:
         sys.stderr.flush()
 
 
-def _print(settings: Settings, url: str, operations: str | None, stream: TextIO) -> None:
+def _show_next_steps(settings: Settings, url: str, operations: str | None, stream: TextIO) -> None:
+    """Print the next steps as soon as a backend answers; until then, what is missing. The backends are asked directly, since
+    the log has a line for each request to the gateway."""
     reachable = _connectable(url)
     specs = specs_of(settings)
     models = _models(specs)

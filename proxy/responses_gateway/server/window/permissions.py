@@ -38,13 +38,8 @@ class WindowAccess:
 
     def __init__(self, settings: Settings, *, on_operations_port: bool) -> None:
         self._settings = settings
-        self._on_operations_port = on_operations_port
+        self.on_operations_port = on_operations_port
         self._own_names = OwnNames(settings.allowed_hosts)
-
-    @property
-    def on_client_port(self) -> bool:
-        """Whether the window is on the port for clients."""
-        return not self._on_operations_port
 
     @property
     def has_admin_paths(self) -> bool:
@@ -55,7 +50,7 @@ class WindowAccess:
         """Return what the page has to know to send a request as a client does: whether it needs a key, and any other port."""
         return {
             "needs_key": self._settings.identifies_clients,
-            "client_port": self._settings.port if self._on_operations_port else None,
+            "client_port": self._settings.port if self.on_operations_port else None,
         }
 
     def allowing(self, wanted: Permission, handler: Handler) -> Handler:
@@ -81,9 +76,9 @@ class WindowAccess:
             return Permission.CONTENT
         has_own_name = self._own_names.include(request.headers.get("Host", ""))
         may_be_trusted = _is_local(request) or (settings.ui == "open" and has_own_name)
-        if may_be_trusted and (self._on_operations_port or not settings.identifies_clients):
+        if may_be_trusted and (self.on_operations_port or not settings.identifies_clients):
             return Permission.CONTENT
-        if self._on_operations_port and settings.metrics != "key" and has_own_name:
+        if self.on_operations_port and settings.metrics != "key" and has_own_name:
             return Permission.METADATA
         raise ApiError(403, _KEYS if settings.identifies_clients else _NO_KEY, code="admin_key_required")
 

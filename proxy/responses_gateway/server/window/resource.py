@@ -53,7 +53,7 @@ class Window:
     def add_to(self, app: web.Application) -> None:
         """Add the paths, and answer the other workers while the application runs."""
         router = app.router
-        if self._access.on_client_port:
+        if not self._access.on_operations_port:
             router.register_resource(FrontDoor())
         router.add_get("/ui", redirect)
         router.add_get("/ui/", page)

@@ -153,13 +153,11 @@ class HostedTurns:
         """Return the approved calls that were begun, once; those that still run are interrupted."""
         begun = self._approved
         self._approved = []
-        return [
-            ApprovedCall(call.request_id, call.server_label, call.name, call.arguments, self._outcome_of(run))
-            for call, run in begun
-        ]
-
-    def _outcome_of(self, run: asyncio.Future[HostedResult]) -> CallOutcome | None:
-        return self._outcome(run.result()) if run.done() and not run.cancelled() else None
+        calls = []
+        for call, run in begun:
+            outcome = self._outcome(run.result()) if run.done() and not run.cancelled() else None
+            calls.append(ApprovedCall(call.request_id, call.server_label, call.name, call.arguments, outcome))
+        return calls
 
     async def run_calls(self, translator: Translator, emit: Emit) -> None:
         """Run the calls that the stream waits for, all at once, and give it the outcomes in order."""
