@@ -285,7 +285,7 @@ def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> Work
     recent = parts.responses.reports.history
     if recent is None:
         return None
-    view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration, parts.accounts.usage)
+    view = WorkerView(parts.responses, recent, parts.autoconfiguration)
     access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
     workers = Workers(view, folder, parts.questions)
 

@@ -13,12 +13,10 @@ from typing import Any
 
 import msgspec
 
-from responses_gateway.backend.pool import Pool
 from responses_gateway.child_process import run_program
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.generation.replay import UnusableRecord
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, details, shown
-from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.recording.recorder import Recorder
 from responses_gateway.server.window import timeline
@@ -44,15 +42,12 @@ _CHUNK = re.compile(rb"^data: ?(?!\[DONE\])", re.MULTILINE)
 class WorkerView:
     """Answers for this worker, whose name begins the ids of its requests."""
 
-    def __init__(
-        self, responses: Responses, recent: RecentRequests, pool: Pool, found: Autoconfiguration, usage: TokenUsage
-    ) -> None:
+    def __init__(self, responses: Responses, recent: RecentRequests, found: Autoconfiguration) -> None:
         self.name = recent.process
         self._responses = responses
         self._recent = recent
-        self._pool = pool
         self._found = found
-        self._usage = usage
+        self._usage = responses.reports.usage
         self._live_steps: dict[str, tuple[LiveSteps, asyncio.TimerHandle]] = {}
         self._searching = asyncio.Lock()
 
@@ -194,11 +189,11 @@ class WorkerView:
 
     def backends(self) -> list[dict[str, Any]]:
         """Return each backend as this worker sees it."""
-        return backends(self._pool, self._found)
+        return backends(self._responses.pool, self._found)
 
     async def examine(self, name: str) -> dict[str, Any]:
         """Examine a backend as `doctor` does. Raise `ApiError`."""
-        return await examine(self._pool.members.find(name))
+        return await examine(self._responses.pool.members.find(name))
 
     @property
     def _recorder(self) -> Recorder:
