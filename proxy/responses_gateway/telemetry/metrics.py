@@ -156,14 +156,6 @@ class Metrics:
         observed.counts = [one + more for one, more in zip(observed.counts, counts, strict=True)]
         observed.total += total
 
-    def _add_observed(self, metric: Histogram, counts: Sequence[int], total: float, *labels: str) -> None:
-        child = self.child(metric, *labels)
-        for bucket, count in zip(child._buckets, counts, strict=True):
-            if count:
-                bucket.inc(count)
-        if total:
-            child._sum.inc(total)
-
     # ---- once a second -----------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -180,7 +172,12 @@ class Metrics:
         observed = self._observed
         self._observed = _Observations()
         for (histogram, labels), seen in observed.items():
-            self._add_observed(histogram, seen.counts, seen.total, *labels)
+            child = self.child(histogram, *labels)
+            for bucket, count in zip(child._buckets, seen.counts, strict=True):
+                if count:
+                    bucket.inc(count)
+            if seen.total:
+                child._sum.inc(seen.total)
 
     def report(self, defect: BaseException, **fields: Any) -> None:
         """Count a defect, and log it with these fields."""
