@@ -65,6 +65,11 @@ ITEMS = st.one_of(
         [{"type": "item_reference", "id": "x"}, {"type": "additional_tools", "tools": TOOLS}, "text", {"type": "new"}]
     ),
 )
+# What no model has called.
+ITEMS |= st.builds(
+    lambda told: {"type": "function_call_output", "id": "fco_1", "name": "automation_update", "output": told},
+    st.sampled_from(["look", [{"type": "input_image", "image_url": "http://10.0.0.1/a.png"}], 5]),
+)
 # Pictures, of which the policies that look at URLs refuse one.
 ITEMS |= st.builds(
     lambda url: {"role": "user", "content": [{"type": "input_image", "image_url": url}]},

@@ -43,7 +43,7 @@ TEXTS = st.sampled_from(["", "a", "Error: gone", "é"])
 PICTURES = st.sampled_from(["https://example.com/a.png", "http://10.0.0.1/a.png"]).map(
     lambda url: {"type": "image", "source": {"type": "url", "url": url}}
 )
-TEXT_BLOCKS = TEXTS.map(lambda text: {"type": "text", "text": text})
+TEXT_BLOCKS = st.builds(lambda kind, text: {"type": kind, "text": text}, st.sampled_from(["text", "input_text"]), TEXTS)
 BLOCKS = st.one_of(
     TEXT_BLOCKS,
     PICTURES,

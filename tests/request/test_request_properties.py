@@ -61,6 +61,7 @@ GOOD_ITEMS = st.one_of(
         ITEM_IDS,
     ),
     st.builds(lambda call_id, text: {"type": "function_call_output", "call_id": call_id, "output": text}, IDS, CONTENT),
+    st.builds(lambda text: {"type": "function_call_output", "name": "automation_update", "output": text}, CONTENT),
     st.builds(lambda call_id, name: {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": "x"}, IDS, NAMES),
     st.builds(lambda call_id: {"type": "shell_call", "call_id": call_id, "action": {"commands": ["ls"]}}, IDS),
     st.builds(lambda call_id: {"type": "shell_call_output", "call_id": call_id, "output": [RUN]}, IDS),
