@@ -268,6 +268,34 @@ def test_a_limit_is_found_under_either_name_and_beside_other_numbers() -> None:
     run(test())
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Unsupported parameter: 'stop' is not supported with this model.",
+        "Model grok-4.6 does not support parameter stop.",
+        "Argument not supported on this model: stop",
+    ],
+)
+def test_a_message_ends_at_its_stop_sequence_though_the_server_refuses_to_be_told(message: str) -> None:
+    """Claude Code asks so whether a command is safe, and runs none where it gets no answer."""
+    classifier = {"max_tokens": 64, "stop_sequences": ["</reason>", "</block>"]}
+    written = {"events": [{"delta": {"content": "<block>yes</block><category>"}}, {"finish": "length"}, "DONE"]}
+
+    async def test() -> None:
+        rules = [refusing("stop", {"status": 400, "json": {"error": {"message": message}}}), refusing("model", written)]
+        async with served_by(rules) as (served, (server,)):
+            for _ in range(2):
+                body = {"model": "m", **body_of("messages", classifier, [])}
+                answer = (await ask(served, "POST", PATHS["messages"], json=body)).json
+                assert answer["content"] == [{"type": "text", "text": "<block>yes"}]
+                assert (answer["stop_reason"], answer["stop_sequence"]) == ("stop_sequence", "</block>")
+            assert len(server.requests) == 3
+            refused = await say(served, "messages", streamed=True, **classifier)  # what was sent cannot be taken back
+            assert refused.known["http"] == 400
+
+    run(test())
+
+
 def test_a_limit_that_a_client_of_the_responses_api_has_chosen_is_not_lowered() -> None:
     async def test() -> None:
         message, most = TOO_MANY[0]

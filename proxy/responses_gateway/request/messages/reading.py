@@ -107,6 +107,8 @@ _BUDGETS = ((4096, "low"), (16384, "medium"))
 # kept for each, and clients may invent any number.
 _NOT_ASKED = ("response_format.json_schema.strict", LIMIT)
 _EFFORT = "reasoning_effort"
+# What the gateway does itself if the server does not: a message that is not streamed ends at a stop sequence.
+_CUT_HERE = ("stop",)
 _HINTS = frozenset({"low", "medium", "high", "xhigh", "max"})
 # So many messages are always read anew: a question, and the model's answer to it.
 _FEWEST = 2
@@ -219,7 +221,7 @@ class _BodyReader:
             self._policy,
             continues_last_message=conversation.prefilled,
             separate_web_tools=True,
-            own_fields=_own_fields(effort, wanted, self._policy),
+            own_fields=(*_own_fields(effort, wanted, self._policy), *(() if body.stream else _CUT_HERE)),
         )
         says_effort = body.thinking is not None or wanted is not None
         safeguards = read_safeguards(extra["safeguards"]) if extra and "safeguards" in extra else None
