@@ -315,11 +315,12 @@ def test_a_search_of_another_server_only_declares_tools() -> None:
 
 @pytest.mark.parametrize("without", [{}, {"call_id": None}])
 def test_an_output_of_no_call_is_a_user_message(without: Item) -> None:
-    """Codex Desktop has the messages of automations and of other threads in this form."""
+    """Codex Desktop has the messages of automations and of other threads in this form, and what it does not trust."""
     woken = {"type": "function_call_output", "id": "fco_1", "name": "automation_update", "namespace": "codex_app", **without}
     result = chat_request(user(), call("a"), output("a"), {**woken, "output": "<heartbeat>look</heartbeat>"}, user("go on"))
     assert shape(result.body["messages"]) == ["user", "assistant(a)", "tool a", "user", "user"]
-    assert result.body["messages"][3]["content"] == "<heartbeat>look</heartbeat>"
+    marked = '<tool_output namespace="codex_app" name="automation_update">\n<heartbeat>look</heartbeat>\n</tool_output>'
+    assert result.body["messages"][3]["content"] == marked
     assert "item unpaired_output adapted" in outcomes(result)
 
 
@@ -327,7 +328,8 @@ def test_the_pictures_of_an_output_of_no_call_are_sent() -> None:
     parts = [{"type": "input_text", "text": "look"}, {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]
     found = messages({"type": "function_call_output", "name": "look", "output": parts})
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    assert found == [{"role": "user", "content": [{"type": "text", "text": "look"}, picture]}]
+    text = {"type": "text", "text": '<tool_output name="look">\nlook\n</tool_output>'}
+    assert found == [{"role": "user", "content": [text, picture]}]
 
 
 def test_computer_calls_show_the_screenshot() -> None:

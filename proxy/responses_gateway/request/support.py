@@ -28,7 +28,7 @@ _ITEMS = (
     *(Loss("item", kind.item.type, "ignored", f"if {kind.unread}") for kind in HOSTED.values() if kind.unread),
     *READ_ELSEWHERE.values(),
     Loss("item", "agent_message", "adapted", "sent as a user message marked with tags"),
-    Loss("item", "unpaired_output", "adapted", "a named `function_call_output` without `call_id`: a user message"),
+    Loss("item", "unpaired_output", "adapted", "a named `function_call_output` without `call_id`: as `agent_message`"),
     Loss("item", "compaction_trigger", "adapted", "sent as a user message that asks for a summary, if so configured"),
     Loss("item", "compaction_trigger", "rejected", "otherwise"),
     Loss("item", "item_reference", "preserved", "replaced by the stored item; unknown ids are refused"),

@@ -230,9 +230,10 @@ class ItemReader:
         if entry.kind == "tool_search_output":
             self._report.adapted("item", "tool_search_output", "the tools are declared")
             return
-        self._report.adapted("item", "unpaired_output", "sent as a user message")
+        self._report.adapted("item", "unpaired_output", "sent as a user message marked with tags")
         output = tool_output(entry.item.get("output"), entry.path, self._report)
-        self._user([{"type": "text", "text": output.text}, *output.media] if output.media else output.text)
+        text = f"<tool_output{_attributes(entry, 'namespace', 'name')}>\n{output.text}\n</tool_output>"
+        self._user([{"type": "text", "text": text}, *output.media] if output.media else text)
 
     def _reasoning(self, entry: Entry) -> None:
         self._begun = True
@@ -259,11 +260,9 @@ class ItemReader:
         if isinstance(content, list):
             content = [part for part in (self._readable(part, param) for part in content) if part is not None]
         text = system_text(content, param, self._report)
-        people = [(key, optional_text(entry.item, key, entry.path)) for key in ("author", "recipient")]
-        attributes = "".join(f' {key}="{name}"' for key, name in people if name)
         self._report.adapted("item", "agent_message", "sent as a user message marked with tags")
         if text:
-            self._user(f"<agent_message{attributes}>\n{text}\n</agent_message>")
+            self._user(f"<agent_message{_attributes(entry, 'author', 'recipient')}>\n{text}\n</agent_message>")
 
     def _readable(self, part: Any, param: str) -> Any:
         """Return the part as text, or None if its `encrypted_content` looks like ciphertext. In Codex's messages between agents
@@ -285,6 +284,12 @@ class ItemReader:
         self._report.adapted("item", "compaction_trigger", "sent as a user message that asks for a summary")
         self.compacting = True
         self._user(prompt)
+
+
+def _attributes(entry: Entry, *keys: str) -> str:
+    """Return the members of an item that have a text as the attributes of a tag."""
+    members = [(key, optional_text(entry.item, key, entry.path)) for key in keys]
+    return "".join(f' {key}="{value}"' for key, value in members if value)
 
 
 _READERS: dict[str, Callable[[ItemReader, Entry], None]] = {
