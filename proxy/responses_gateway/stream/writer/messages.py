@@ -72,7 +72,7 @@ class MessagesWriter(EventWriter):
         self._excerpts: dict[str, str] = {}  # of the pages that may be cited, by their URLs
         self._results: dict[str, list[str]] = {}  # the blocks of hosted calls, by the id of the item
         self.calls = 0
-        self.web_requests = {"web_search": 0, "web_fetch": 0}
+        self.web_requests: dict[str, int] = {}
         self.refused = False
 
     def blank(self) -> MessagesWriter:
@@ -243,7 +243,7 @@ class MessagesWriter(EventWriter):
         asked = {"url": action.get("url", "")} if name == "web_fetch" else {"query": action.get("query", "")}
         head = f'{{"type":"server_tool_use","id":"{_own_id(SERVER_TOOL, place.item_id)}","name":"{name}","input":'
         place.begun = name
-        self.web_requests[name] += 1
+        self.web_requests[name] = self.web_requests.get(name, 0) + 1
         self._start_block(f"{head}{{}}}}")
         self._write_block_delta("input_json_delta", "partial_json", quote(json_text(asked)))
         self._stop_block()
@@ -430,9 +430,9 @@ class MessageStream(AnswerStream):
         """Return the usage object, with the requests of the gateway's tools if there were any."""
         usage = usage_json(self._outcome.usage, self._safeguards)
         web = self._writer.web_requests
-        if not any(web.values()):
+        if not web:
             return usage
-        counts = ",".join(f'"{name}_requests":{count}' for name, count in web.items())
+        counts = ",".join(f'"{name}_requests":{web.get(name, 0)}' for name in ("web_search", "web_fetch"))
         return f'{usage[:-1]},"server_tool_use":{{{counts}}}}}'
 
     def _ending(self) -> str:
