@@ -12,7 +12,6 @@ from pathlib import Path
 
 from responses_gateway.commands.claude_config import OTHER_CREDENTIALS, environment, warn, with_key
 from responses_gateway.commands.client_program import (
-    NOT_INSTALLED,
     ClientProgram,
     environment_without_proxy,
     run_in_foreground,
@@ -43,10 +42,8 @@ _KEY = "CLAUDE_GATEWAY_KEY"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run Claude Code. Returns its exit status, 127 if it is not installed. Raises `Unusable`."""
+    """Run Claude Code. Returns its exit status. Raises `Unusable`, with the status 127 if it is not installed."""
     binary = _CLIENT.find()
-    if binary is None:
-        return NOT_INSTALLED
     key = key_in(args.env_key, os.environ)
     home = (args.claude_home or state_folder("claude", os.environ)).absolute()
     if args.claude_home is None:

@@ -16,13 +16,14 @@ from types import FrameType
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from responses_gateway.commands import Unusable
 from responses_gateway.commands.gateway_offer import is_on_this_machine
 from responses_gateway.commands.own_gateway import SWITCHES, VALUED, add_gateway_arguments
 
 # How the name of a file ends that has a session: with its id.
 _SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 # The exit status where the program is not installed, as shells report it.
-NOT_INSTALLED = 127
+_NOT_INSTALLED = 127
 
 
 class ClientProgram(NamedTuple):
@@ -67,11 +68,11 @@ class ClientProgram(NamedTuple):
             help=f"folder of {self.title}'s settings and sessions (default: {self.home})",
         )
 
-    def find(self) -> str | None:
-        """Return its path; None, with a message to the user, if it is not installed."""
+    def find(self) -> str:
+        """Return its path. Raises `Unusable` if it is not installed."""
         found = find_program(self.program)
         if found is None:
-            print(f"responses-gateway: {self.title} is not installed: npm install -g {self.package}", file=sys.stderr)
+            raise Unusable(f"{self.title} is not installed: npm install -g {self.package}", status=_NOT_INSTALLED)
         return found
 
 

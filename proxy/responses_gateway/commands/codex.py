@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from responses_gateway.commands.client_program import (
-    NOT_INSTALLED,
     ClientProgram,
     environment_without_proxy,
     run_in_foreground,
@@ -40,10 +39,8 @@ _HELP_TIMEOUT = 10.0  # in seconds
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run Codex. Returns its exit status, 127 if it is not installed. Raises `Unusable`."""
+    """Run Codex. Returns its exit status. Raises `Unusable`, with the status 127 if it is not installed."""
     binary = _CLIENT.find()
-    if binary is None:
-        return NOT_INSTALLED
     home = (args.codex_home or state_folder("codex", os.environ)).absolute()
 
     def start(url: str) -> int:
