@@ -119,6 +119,12 @@ def test_who_may_not_call_does_not_go_on(fields: dict[str, Any]) -> None:
     assert Play(**fields).answers(EMPTY).end()["status"] == "completed"
 
 
+def test_a_broken_call_with_another_one_behind_it_is_handed_over_before_that() -> None:
+    other = {"tool_calls": [{"index": 1, "id": "d", "function": {"name": "read", "arguments": "{}"}}]}
+    response = Play().answers(answer(call('{"a": "x'), other, {"reasoning": "So."})).end()
+    assert [item.get("arguments") for item in response["output"]] == ['{"a": "x', "{}", None]
+
+
 def test_a_stop_string_of_the_client_ends_it() -> None:
     stopped = (
         data({"content": ""})

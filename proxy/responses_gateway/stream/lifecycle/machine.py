@@ -215,7 +215,7 @@ class Lifecycle:
         """Tell whether a call whose end is missing is kept back while the model goes on: it makes the call again, and only if
         it does not is the broken one handed over, for its client to refuse. It has to be the only call of its turn."""
         broken = isinstance(call.item, HeldCallItem) and call.arguments.bracketed and not call.arguments.closed
-        return broken and self.turn.calls == 1
+        return broken and self.turn.calls == 1 and (self.pending is None or self.pending.calls == 0)
 
     def close_aside(self) -> None:
         """Hand over a call that was kept back, as the model wrote it, unless the model has gone on."""
