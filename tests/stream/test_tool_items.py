@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from responses_gateway.stream.options import CODEX
+from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.wire.json_text import CustomInput, JsonScanner, StringDecoder
 from responses_gateway.wire.tools import ToolTarget
 from tests.stream.stream_player import Play, arguments, call, finish, play, text
@@ -189,6 +190,14 @@ def test_an_action_becomes_an_item_of_its_type(name: str, written: dict[str, Any
 )
 def test_what_does_not_fit_the_type_is_handed_over_as_a_function_call(name: str, written: str) -> None:
     assert action(name, written).said == [("call", name, written)]
+
+
+def test_an_action_that_lacks_its_arguments_is_a_function_call_without_deltas() -> None:
+    schema = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    declared = [{"type": "function", "function": {"name": "tool_search", "parameters": schema}}]
+    played = action("tool_search", "", calls=CallRules(declared, repairs=True, drops_nulls=False))
+    assert played.said == [("call", "tool_search", "")]
+    assert played.deltas("function_call_arguments") == []
 
 
 @pytest.mark.parametrize("client", [CODEX, None])

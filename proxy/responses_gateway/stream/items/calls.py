@@ -152,7 +152,8 @@ class ActionCallItem:
         action = action_of(self._target, arguments)
         if action is None:
             call = FunctionCallItem(self._writer, self._id, self._call_id, self._target, extra)
-            call.append(arguments)
+            if arguments:
+                call.append(arguments)
             call.close(status, arguments, extra)
             return
         members = {"call_id": self._call_id, **action, **extra_members(extra)}
