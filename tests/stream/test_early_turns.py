@@ -93,6 +93,8 @@ def kinds(response: dict[str, Any]) -> Sequence[str]:
         ([THOUGHT, EMPTY, answer({"reasoning": "Hm."})], ["reasoning", "reasoning"]),
         ([THOUGHT, answer(finish="length")], ["reasoning"]),
         ([THOUGHT, answer({"content": "Do"}, finish="length")], ["reasoning", "message"]),
+        ([THOUGHT, answer({"reasoning": "Hm"}, finish="length")], ["reasoning", "reasoning"]),
+        ([CUT, answer({"reasoning": "Hm"}, finish="content_filter")], ["reasoning", "reasoning", "function_call"]),
         ([ANNOUNCED], ["message"]),
     ],
 )

@@ -31,7 +31,7 @@ def play(*chunks: bytes, queued: bool = False, kept_alive: bool = False) -> list
         stream += translator.feed(data)
         stream += translator.keep_alive() if kept_alive else b""
     stream += translator.finish() + translator.terminal()
-    assert [broken.rule for broken in check_stream(stream, unfinished_allowed=True) if broken.rule != "fields"] == []
+    assert [broken.rule for broken in check_stream(stream) if broken.rule != "fields"] == []
     lines = [line[6:] for line in stream.split(b"\n") if line.startswith(b"data: {")]
     return [json.loads(line) for line in lines]
 
@@ -73,10 +73,12 @@ def test_a_cut_summary_is_better_than_none() -> None:
     assert (response["status"], response["incomplete_details"]) == ("completed", None)
 
 
-@pytest.mark.parametrize("chunks", [[chunk("stop")], [chunk(content="  "), chunk("stop")], [chunk(content="x")]])
+@pytest.mark.parametrize(
+    "chunks", [[chunk("stop")], [chunk("length")], [chunk(content="  "), chunk("stop")], [chunk(content="x")]]
+)
 def test_without_a_summary_it_fails(chunks: list[bytes]) -> None:
     response = play(*chunks)[-1]["response"]
-    assert (response["status"], response["output"]) == ("failed", [])
+    assert (response["status"], response["output"], response["incomplete_details"]) == ("failed", [], None)
 
 
 def test_it_can_be_failed() -> None:

@@ -191,8 +191,9 @@ class Checker:
         completed = kind == "response.completed" or rules.is_steered(response)
         for item in self._open:
             tried_again = item is self._open[-1] and rules.is_tried_again(kind, response)
-            may_be_cut = rules.is_call(item.type) or tried_again
-            if completed or not (self._unfinished_allowed and may_be_cut):
+            may_be_cut = self._unfinished_allowed and (rules.is_call(item.type) or tried_again)
+            failed = item.type == "compaction" and kind == "response.failed"  # it has no status: done would mean whole
+            if completed or not (may_be_cut or failed):
                 rule: Rule = "list_unfinished" if item.type == "mcp_list_tools" else "item_unfinished"
                 self._report(rule, f"{item.type} {item.id} has no output_item.done")
         if completed and any(item.get("status") == "incomplete" for _, item in self._done):

@@ -451,6 +451,8 @@ class Translator:
         if reason == "error":
             self._fail(server_error("The backend aborted the generation."))
             return
+        if self.early is not None and self.early.as_it_was is not None and not turn.visible and reason != "stop":
+            lifecycle.complete_texts()  # because the response ends as it was before this thought
         grammars = self.options.grammars if lifecycle.writer is self.writer else {}
         while lifecycle.state != "ended":
             call = lifecycle.call
@@ -587,11 +589,11 @@ class Translator:
 
     def _replace_answer(self) -> Status:
         """Write the item, if any, that takes the place of what the model wrote; return how the response ends."""
+        self.incomplete_reason = None  # a summary that was cut is better than none, and one token was all that was asked for
         seal = self.options.compaction
         if seal is not None and not write_compaction(self.writer, self.response_id, self.lifecycle.writer.done, seal):
             self.error = server_error("The model wrote no summary.")
             return "failed"
-        self.incomplete_reason = None  # a summary that was cut is better than none, and one token was all that was asked for
         return "completed"
 
 
