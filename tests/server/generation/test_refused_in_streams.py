@@ -86,6 +86,7 @@ def test_a_backend_that_is_busy_in_the_stream_is_left_for_another_one() -> None:
         (OVERFLOW, 400, "context_length_exceeded"),
         (BUSY, 429, "rate_limit_exceeded"),
         ({"message": "temperature must be at most 1", "code": 400}, 400, "invalid_prompt"),
+        ({"message": "temperature \ud800 must be at most 1", "code": 400}, 400, "invalid_prompt"),
         ({"message": "No such key.", "code": "invalid_api_key"}, 401, "invalid_api_key"),
     ],
 )
