@@ -22,21 +22,27 @@ _EMBEDDED = (("::ffff:0:0", 96, 0), ("::", 96, 0), ("::ffff:0:0:0", 96, 0), ("64
 _LONGEST_NAME = 253
 
 
+def read_address(text: str) -> IPv4Address | IPv6Address | None:
+    """Return the address that a text is; None if it is none."""
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
 def is_public(address: str) -> bool:
     """Tell whether an address, as a resolver returns it, is that of a server on the public internet."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return False
-    return _is_public_ipv4(found) if isinstance(found, IPv4Address) else _is_public_ipv6(found)
+    found = read_address(address)
+    if isinstance(found, IPv4Address):
+        return _is_public_ipv4(found)
+    return found is not None and _is_public_ipv6(found)
 
 
 def is_loopback(host: str) -> bool:
     """Tell whether a host is this machine and no other: a loopback address, with a zone or without, `localhost`, or below."""
     name = host.lower().removesuffix(".")
-    try:
-        address = ip_address(name.partition("%")[0])
-    except ValueError:
+    address = read_address(name.partition("%")[0])
+    if address is None:
         return name == "localhost" or name.endswith(".localhost")
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped.is_loopback
@@ -109,10 +115,8 @@ def address_in(hop: str) -> str | None:
         hop = hop[1:].partition("]")[0]
     elif hop.count(":") == 1:
         hop = hop.partition(":")[0]
-    try:
-        return str(ip_address(hop))
-    except ValueError:
-        return None
+    found = read_address(hop)
+    return None if found is None else str(found)
 
 
 def is_network(text: str) -> bool:
@@ -133,10 +137,7 @@ class Networks:
 
     def include(self, address: str | None) -> bool:
         """Tell whether an address is in one of them; what is no address, such as the path of a socket, is in none."""
-        try:
-            found = ip_address(address or "")
-        except ValueError:
-            return False
+        found = read_address(address or "")
         if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
             found = found.ipv4_mapped
-        return any(found in network for network in self._networks)
+        return found is not None and any(found in network for network in self._networks)

@@ -6,9 +6,9 @@ requires no key, for a part of that page. Such a request has the page's name in 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from responses_gateway.wire.hosts.addresses import read_address
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
 
 # Names below these cannot be registered in the public DNS. `.internal` is how containers reach their host.
@@ -41,12 +41,5 @@ class OwnNames:
         name = host_name(header)
         if name is None:
             return False
-        return "." not in name or name.endswith(_RESERVED) or _is_address(name) or self._listed.covers(name)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
+        is_own = "." not in name or name.endswith(_RESERVED) or read_address(name) is not None
+        return is_own or self._listed.covers(name)
