@@ -30,10 +30,6 @@ _MOST_DIGITS = 9
 NAMES = frozenset({_SESSION, _AGENT, _PARENT, _TYPE, _PROMPT, _CLASS, _DURATIONS})
 
 
-class _User(msgspec.Struct):
-    session_id: Any = None
-
-
 def read_claude(said: Statements, headers: Headers, body: Body) -> None:
     """Take what Claude Code says, if it has named its session."""
     said.say("session", headers.get(_SESSION), f"header {_SESSION}")
@@ -79,7 +75,7 @@ def _session_of(metadata: object) -> object:
     if not isinstance(user, str) or len(user) > _LONGEST or not user.startswith("{"):
         return None
     try:
-        return msgspec.json.decode(user, type=_User).session_id
+        return msgspec.json.decode(user, type=dict[str, Any]).get("session_id")
     except (ValueError, RecursionError):
         return None
 
