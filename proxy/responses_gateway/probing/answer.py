@@ -15,6 +15,7 @@ from responses_gateway.wire.added_fields import UNSEEN_FIELDS, AddedFields
 from responses_gateway.wire.chat import Choice, Chunk, ForeignEvent, MalformedChunk, ToolCallDelta, decode_chunk
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, read_error, read_error_chunk
+from responses_gateway.wire.json_text import plain_json
 from responses_gateway.wire.sse import SSEDecoder, SSETooLong
 from responses_gateway.wire.usage import counts_of, merged, usage_in
 
@@ -278,10 +279,7 @@ def _add_payload(answer: Answer, payload: bytes) -> None:
 
 def object_in(text: str | bytes) -> dict[str, Any] | None:
     """Return the JSON object that a text is; None if it is something else."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    value = plain_json(text)
     return value if isinstance(value, dict) else None
 
 

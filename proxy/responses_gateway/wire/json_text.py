@@ -94,6 +94,14 @@ def read_object(text: str) -> dict[str, Any] | None:
         return _mended(text)[1]
 
 
+def plain_json(text: str | bytes) -> Any:
+    """Return what a text means as JSON; None if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def with_whole_characters(data: bytes) -> bytes:
     """Return JSON with U+FFFD for half a surrogate pair that is written as an escape: programs in JavaScript send one where
     they cut a text within an emoji, and send it again with each turn."""

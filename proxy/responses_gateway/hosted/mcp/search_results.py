@@ -8,10 +8,11 @@ There is no convention that all servers keep. Understood are, as structured cont
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from responses_gateway.wire.json_text import plain_json
 
 # Names that servers use for the same, the more usual first.
 _LISTS = ("results", "data", "items", "documents", "matches", "organic", "web", "result")
@@ -60,10 +61,7 @@ def _lists(content: Any) -> Iterator[list[SearchResult]]:
 def _parsed(text: str) -> Any:
     if text.lstrip()[:1] not in ("{", "[") or sum(map(text.count, ",[{")) > _MOST_VALUES:
         return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    return plain_json(text)
 
 
 def _entries(content: Any) -> list[Any] | None:

@@ -4,7 +4,6 @@ The arguments are given out as they arrive once the name is known. An object tha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 
 from responses_gateway.parsers.arguments import ArgumentsReader, ReadStatus
@@ -12,6 +11,7 @@ from responses_gateway.parsers.arguments.json_value import ArgumentsValue, JsonS
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.format import CallFormat, JsonEnvelope
 from responses_gateway.parsers.lexer import UNDECIDED, Lexer, skip_spaces
+from responses_gateway.wire.json_text import plain_json
 
 
 class JsonArgumentsReader(ArgumentsReader):
@@ -136,7 +136,7 @@ class JsonEnvelopeReader(ArgumentsReader):
     def _read_key(self, text: str, at: int) -> int:
         at = self._read_span(text, at)
         if self._span is None:
-            self._key = str(_loads(self._pieces))
+            self._key = str(plain_json("".join(self._pieces)))
             self._step = self._colon
         return at
 
@@ -197,7 +197,7 @@ class JsonEnvelopeReader(ArgumentsReader):
         if self._value.done:
             self._value = None
             self._step = self._next
-            if self._kept is not self._pieces and _loads(self._kept or []) != _loads(self._pieces):
+            if self._kept is not self._pieces and plain_json("".join(self._kept or [])) != plain_json("".join(self._pieces)):
                 return self._doubt(text, at)
         return at
 
@@ -205,7 +205,7 @@ class JsonEnvelopeReader(ArgumentsReader):
         at = self._read_span(text, at)
         if self._span is not None:
             return at
-        value = _loads(self._pieces)
+        value = plain_json("".join(self._pieces))
         self._step = self._next
         if self._key in self._syntax.names and self._name is None:
             if not isinstance(value, str):
@@ -291,10 +291,3 @@ class JsonEnvelopeReader(ArgumentsReader):
 def _parameters(deltas: DeltaBuffer, name: str | None) -> Collection[str]:
     """Return the parameters of a tool, which a model may write beside the arguments, or in their place."""
     return (deltas.schema(name or "") or {}).get("properties") or ()
-
-
-def _loads(pieces: list[str]) -> object:
-    try:
-        return json.loads("".join(pieces))
-    except (ValueError, RecursionError):
-        return None
