@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from heapq import nlargest
 from typing import NamedTuple, Protocol
 
@@ -71,15 +72,13 @@ class Asked(Protocol):
         """Whether its metrics may tell."""
 
 
+@dataclass(slots=True)
 class _Place:
     """When a backend was asked last, and what its last request was then."""
 
-    __slots__ = ("asked", "asking", "last")
-
-    def __init__(self, last: int) -> None:
-        self.asked = float("-inf")
-        self.asking = False
-        self.last = last
+    last: int
+    asked: float = float("-inf")
+    asking: bool = False
 
 
 class LoadReports:

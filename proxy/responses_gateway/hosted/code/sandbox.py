@@ -17,6 +17,7 @@ from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.result_text import plain_text
 from responses_gateway.own_folder import OwnFolder
 
+NOT_AVAILABLE = "The code interpreter is not available. Answer without running code."
 _MAX_FILES_NAMED = 50
 # The folder with the unpacked interpreter, which all containers share and only read: its name begins so.
 _PREFIX = "responses-gateway-sandbox-"
@@ -196,7 +197,7 @@ async def _start(container: Container) -> None:
     try:
         await container.start()
     except SandboxUnavailable:
-        raise ToolFailure("The code interpreter is not available. Answer without running code.") from None
+        raise ToolFailure(NOT_AVAILABLE) from None
     except BaseException:  # cancelled
         container.kill()
         raise

@@ -30,7 +30,7 @@ from responses_gateway.hosted.code.messages import (
     send,
 )
 from responses_gateway.hosted.code.runner import CodeOutcome, ContainerKey
-from responses_gateway.hosted.code.sandbox import SandboxOptions
+from responses_gateway.hosted.code.sandbox import NOT_AVAILABLE, SandboxOptions
 from responses_gateway.hosted.interface import ToolFailure
 
 # Seconds for the start of the sandbox, which unpacks its interpreter; and for its end.
@@ -40,7 +40,6 @@ _END = 20.0
 _ANSWER = 10.0
 _BACKLOG = 1024
 _BROKEN = (OSError, asyncio.IncompleteReadError)
-_NOT_AVAILABLE = "The code interpreter is not available. Answer without running code."
 _LOST = "The sandbox ended while the code ran. Its variables and files are lost."
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -104,13 +103,13 @@ class WorkerSandbox:
         try:
             streams = await self._reach()
         except (*_BROKEN, SandboxUnavailable):
-            raise ToolFailure(_NOT_AVAILABLE) from None
+            raise ToolFailure(NOT_AVAILABLE) from None
         try:
             answer = await self._ask(streams, RunCode(*container, code.encode("utf-8", "surrogatepass"), dict(files)), Ran)
         except _BROKEN:
             return CodeOutcome("", error=_LOST)
         if answer.outcome is None:
-            raise ToolFailure(answer.failure or _NOT_AVAILABLE)
+            raise ToolFailure(answer.failure or NOT_AVAILABLE)
         return answer.outcome
 
     def _is_joined(self) -> bool:
