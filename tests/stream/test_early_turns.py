@@ -122,8 +122,7 @@ def test_who_may_not_call_does_not_go_on(fields: dict[str, Any]) -> None:
 
 
 def test_a_broken_call_with_another_one_behind_it_is_handed_over_before_that() -> None:
-    other = {"tool_calls": [{"index": 1, "id": "d", "function": {"name": "read", "arguments": "{}"}}]}
-    response = Play().answers(answer(call('{"a": "x'), other, {"reasoning": "So."})).end()
+    response = Play().answers(answer(call('{"a": "x'), OTHER, {"reasoning": "So."})).end()
     assert [item.get("arguments") for item in response["output"]] == ['{"a": "x', "{}", None]
 
 
@@ -207,10 +206,16 @@ def test_certain_kinds() -> None:
     assert not is_certain("reasoning_only", tool_ran=False)
 
 
-BODIES = st.sampled_from([EMPTY, THOUGHT, TEXT, CALL, CUT, ANNOUNCED, answer({"content": "Done."}), answer(finish="length")])
+OTHER = {"tool_calls": [{"index": 1, "id": "d", "function": {"name": "read", "arguments": "{}"}}]}
+PARTS = st.sampled_from([{"reasoning": "So."}, {"content": "I see."}, {"refusal": "No."}, call('{"a": "x'), call("{}"), OTHER])
+ENDS = st.sampled_from(["stop", "tool_calls", "length", "content_filter"])
+BODIES = st.one_of(
+    st.sampled_from([EMPTY, THOUGHT, TEXT, CALL, CUT, ANNOUNCED]),
+    st.builds(lambda parts, finish: answer(*parts, finish=finish), st.lists(PARTS, max_size=3), ENDS),
+)
 
 
-@settings(derandomize=True, max_examples=examples(150), deadline=None)
+@settings(derandomize=True, max_examples=examples(300), deadline=None)
 @given(st.lists(BODIES, min_size=12, max_size=12), st.sampled_from(["certain", "all"]), st.integers(1, 40), st.data())
 def test_any_play_ends_once_however_it_is_cut(bodies: list[bytes], continued: Any, size: int, drawn: st.DataObject) -> None:
     play = Play(continued, client=drawn.draw(st.sampled_from([STANDARD, CODEX])))

@@ -167,7 +167,7 @@ def test_the_stop_sequence_that_matched_is_told(field: str) -> None:
 
 @pytest.mark.parametrize("matched", [128009, None, "<|im_end|>", ["</b>"]])
 def test_what_the_client_did_not_ask_for_is_no_stop_sequence(matched: object) -> None:
-    options = MessageOptions(stop_sequences=frozenset({"</b>"}))
+    options = MessageOptions(stop_sequences=frozenset({"</b>", ""}))
     message = answer(text("a"), chunk({}, "stop", stop_reason=matched), options=options)
     assert (message.reason, message.ending["stop_sequence"]) == ("end_turn", None)
 

@@ -412,7 +412,7 @@ class MessageStream(AnswerStream):
 
     def _up_to_stop(self, blocks: list[str]) -> list[str]:
         """Return blocks up to the first stop sequence, which only a server has left in the text that was not told of it."""
-        stops = self._options.stop_sequences
+        stops = self._options.stop_sequences - {""}
         for place, block in enumerate(blocks if stops else ()):
             if block.startswith('{"type":"text"'):
                 text = msgspec.json.decode(block)["text"]
