@@ -130,7 +130,7 @@ def test_a_prompt_that_a_backend_refuses_can_be_continued() -> None:
     """Templates refuse a prompt that has no user message yet; the missing usage tells that nothing was read."""
 
     async def test() -> None:
-        async with simulated() as served, connect(served) as socket:
+        async with simulated(invariant_sampling=1.0) as served, connect(served) as socket:
             cold = await socket.ask("fault: status=400", generate=False)
             assert (cold["status"], cold["output"], cold["usage"]) == ("completed", [], None)
             assert (await socket.ask(previous_response_id=cold["id"]))["status"] == "completed"

@@ -150,7 +150,8 @@ def test_a_backend_that_has_said_nothing_is_left_at_once() -> None:
 def test_a_backend_is_left_behind_the_item() -> None:
     async def test() -> None:
         held = Held([chunk({"reasoning": "Hm."})], [chunk({"content": "An endless"})] * 2)
-        async with backend(held.play) as behind, gateway(behind.url) as served, connect(served) as socket:
+        sampled = {"invariant_sampling": 1.0}  # what the client is told of the steer is part of the stream
+        async with backend(held.play) as behind, gateway(behind.url, **sampled) as served, connect(served) as socket:
             await socket.send("Think.")
             await steered(socket, "Never mind.", "response.reasoning_text.delta")
             held.go_on.set()

@@ -149,7 +149,9 @@ class SocketResponses:
                 lane.steering.begin(creation)
                 if refused:
                     translator = creation.translator
-                    self._outbox.write(translator.start() + translator.feed(_EMPTY_ANSWER))
+                    events = translator.start() + translator.feed(_EMPTY_ANSWER)
+                    creation.log.sent(events)
+                    self._outbox.write(events)
                 stored = await creation.finish()
         finally:
             lane.creation = None

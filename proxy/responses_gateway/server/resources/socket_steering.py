@@ -44,7 +44,8 @@ class SocketSteering:
                 self._early.append(notice)
                 self.unsent_bytes += size
                 return
-            self._send(notice, running.translator.take_number(), running.prepared.context.request.stream_id)
+            number = running.translator.take_number()
+            running.log.sent(self._send(notice, number, running.prepared.context.request.stream_id))
             if isinstance(notice, Accepted):
                 running.stop_after_item(_REASON)
         elif isinstance(notice, Failed) and notice.code == "response_not_found":
@@ -130,12 +131,15 @@ class SocketSteering:
         self._send(notice, self._next_number, self._stream_id)
         self._next_number += 1
 
-    def _send(self, notice: Notice, number: int, stream_id: str | None) -> None:
+    def _send(self, notice: Notice, number: int, stream_id: str | None) -> bytes:
+        """Send a notice, and return its event."""
         frame: dict[str, Any] = notice.event()
         frame["sequence_number"] = number
         if stream_id is not None:
             frame["stream_id"] = stream_id
-        self._outbox.write(event_of(frame))
+        event = event_of(frame)
+        self._outbox.write(event)
+        return event
 
     def _release(self) -> None:
         """Count the input no longer of steers that were applied or given back."""
