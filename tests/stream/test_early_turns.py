@@ -45,6 +45,7 @@ THOUGHT = answer({"reasoning": "I have to read it."})
 TEXT = answer({"content": "I will read it."}, finish="tool_calls")
 CALL = answer(call('{"a": 1}'), finish="tool_calls", output=7)
 CUT = answer({"reasoning": "So."}, call('{"a": "x'), finish="stop")
+OTHER = {"tool_calls": [{"index": 1, "id": "d", "function": {"name": "read", "arguments": "{}"}}]}
 ANNOUNCED = answer({"content": "Now I open it:"})
 
 
@@ -124,6 +125,17 @@ def test_who_may_not_call_does_not_go_on(fields: dict[str, Any]) -> None:
 def test_a_broken_call_with_another_one_behind_it_is_handed_over_before_that() -> None:
     response = Play().answers(answer(call('{"a": "x'), OTHER, {"reasoning": "So."})).end()
     assert [item.get("arguments") for item in response["output"]] == ['{"a": "x', "{}", None]
+
+
+@pytest.mark.parametrize("client", [STANDARD, CODEX])
+@pytest.mark.parametrize(
+    ("behind", "finish"), [(OTHER, "stop"), ({"content": "Hi"}, "length"), ({"content": "Hi"}, "content_filter")]
+)
+def test_a_broken_call_is_not_handed_over_behind_what_the_model_has_made_of_it(
+    behind: dict[str, Any], finish: str, client: Client
+) -> None:
+    response = Play(client=client).answers(CUT, answer(call('{"a": '), behind, finish=finish)).end()
+    assert '{"a": "x' not in [item.get("arguments") for item in response["output"]]
 
 
 def test_a_stop_string_of_the_client_ends_it() -> None:
@@ -206,7 +218,6 @@ def test_certain_kinds() -> None:
     assert not is_certain("reasoning_only", tool_ran=False)
 
 
-OTHER = {"tool_calls": [{"index": 1, "id": "d", "function": {"name": "read", "arguments": "{}"}}]}
 PARTS = st.sampled_from([{"reasoning": "So."}, {"content": "I see."}, {"refusal": "No."}, call('{"a": "x'), call("{}"), OTHER])
 ENDS = st.sampled_from(["stop", "tool_calls", "length", "content_filter"])
 BODIES = st.one_of(

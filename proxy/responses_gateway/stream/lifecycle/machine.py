@@ -218,10 +218,11 @@ class Lifecycle:
         return broken and self.turn.calls == 1 and (self.pending is None or self.pending.calls == 0)
 
     def close_aside(self) -> None:
-        """Hand over a call that was kept back, as the model wrote it, unless the model has gone on."""
+        """Hand over a call that was kept back, as the model wrote it, unless the model has gone on, be it to a limit."""
         call = self.aside
+        turn = self.turn
         self.aside = None
-        if self.turn.visible and self.turn.broken_calls == 0:
+        if turn.visible and (turn.broken_calls == 0 or turn.client_calls or turn.finish_reason not in (None, "stop")):
             self.repairs["cut_call_omitted"] += 1
             return
         self.call = call
