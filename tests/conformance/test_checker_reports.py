@@ -29,11 +29,11 @@ def test_an_unfinished_call_at_the_end_passes_where_it_is_allowed(status: str) -
     assert broken(cut_call(status)) == {"item_unfinished"}
 
 
-def test_an_unfinished_call_is_never_allowed_in_a_completed_response() -> None:
+def test_an_unfinished_call_is_never_allowed_at_the_end_of_a_completed_response() -> None:
     assert broken(cut_call("completed"), unfinished_allowed=True) == {"item_unfinished"}
 
 
-@pytest.mark.parametrize("status", ["incomplete", "failed"])
+@pytest.mark.parametrize("status", ["incomplete", "failed", "completed"])
 def test_items_may_follow_an_unfinished_call_where_it_is_allowed(status: str) -> None:
     events = Script().open().call("{", cut=True).message("x").end(status)
     for event in events[find(events, "output_item.added", 1) : -1]:
@@ -55,6 +55,13 @@ def test_any_item_may_be_unfinished_where_the_request_will_be_repeated() -> None
     events[-1]["response"]["output"] = []
     assert broken(renumber(events), unfinished_allowed=True) == set()
     assert broken(renumber(events)) == {"item_unfinished"}
+
+
+def test_an_unfinished_call_passes_in_a_steered_response_where_it_is_allowed() -> None:
+    events = cut_call("incomplete")
+    events[-1]["response"]["incomplete_details"] = {"reason": "steered"}
+    assert broken(events, unfinished_allowed=True) == set()
+    assert broken(events) == {"item_unfinished"}
 
 
 def test_only_calls_may_be_unfinished_at_the_token_limit() -> None:

@@ -138,6 +138,17 @@ def test_a_broken_call_is_not_handed_over_behind_what_the_model_has_made_of_it(
     assert '{"a": "x' not in [item.get("arguments") for item in response["output"]]
 
 
+@pytest.mark.parametrize("client", [STANDARD, CODEX])
+def test_a_broken_call_is_left_out_of_a_response_that_is_cut_behind_it(client: Client) -> None:
+    filtered = answer(call(""), {"reasoning": "So."}, finish="content_filter")
+    response = Play(client=client).answers(CUT, filtered).end()
+    assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "content_filter"})
+    play = Play(client=client).answers(CUT)
+    play.sent += play.translator.next_turn(None) + play.translator.feed(data({"reasoning": "So."}))
+    play.sent += play.translator.cut_short()
+    assert kinds(play.end()) == ["reasoning", "reasoning"]
+
+
 def test_a_stop_string_of_the_client_ends_it() -> None:
     stopped = (
         data({"content": ""})

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from responses_gateway.stream.items.hosted import CallOutcome, HostedOptions
+from responses_gateway.stream.options import CODEX
 from responses_gateway.stream.tape import Call, Tape
 from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.tools import ToolTarget
 from tests.stream.stream_player import (
     DONE,
@@ -135,3 +137,11 @@ def test_whenever_it_is_asked_for_the_whole_response_begins_like_it(kinds: list[
     repeated = b"".join(Tape(lambda: NOW, NOW).play(again, made, lambda _: None))  # type: ignore[arg-type, return-value]
     assert repeated == stopped.data.removesuffix(again.terminal())
     assert json.loads(again.response.json()) == stopped.response
+
+
+def test_what_waits_behind_an_open_call_is_left_out_of_a_stream_that_breaks() -> None:
+    playing = Translator(options(tools=TOOLS, client=CODEX), lambda: NOW)
+    out = playing.start() + playing.feed(call(0, "a", "clock", '{"a"') + call(1, "b", "clock", "{}"))
+    out += playing.stop_after_item("steered") + playing.fail(server_error("It broke."))
+    assert judged(out, playing, CODEX).response["status"] == "failed"
+    assert playing.defect is None

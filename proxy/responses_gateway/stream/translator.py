@@ -553,6 +553,8 @@ class Translator:
             self.error = error
         else:
             self.answer.late_error = error
+        if self.stop_reason is not None:
+            self.lifecycle.pending = None  # because nothing may begin behind what is open
         end_items = self.lifecycle.abandon if as_it_was is None else self.lifecycle.complete_texts
         release = (self.answer.release,) if self.defect is None else ()
         for step in (self.answer.stop, *release, end_items):
@@ -567,7 +569,7 @@ class Translator:
 
     def _terminate(self, status: Status) -> None:
         if self.lifecycle.aside is not None:
-            self.lifecycle.close_aside()
+            self.lifecycle.close_aside(omitted=status != "completed")
         if self.lifecycle.writer is not self.writer and status != "failed":
             status = self._replace_answer()
         self.answer.stop()

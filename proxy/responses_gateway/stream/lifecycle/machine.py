@@ -217,12 +217,12 @@ class Lifecycle:
         broken = isinstance(call.item, HeldCallItem) and call.arguments.bracketed and not call.arguments.closed
         return broken and self.turn.calls == 1 and (self.pending is None or self.pending.calls == 0)
 
-    def close_aside(self) -> None:
-        """Hand over a call that was kept back, as the model wrote it, unless the model has gone on, be it to a limit."""
+    def close_aside(self, *, omitted: bool) -> None:
+        """Hand over a call that was kept back, as the model wrote it, unless it is `omitted`, or the model has gone on."""
         call = self.aside
         turn = self.turn
         self.aside = None
-        if turn.visible and (turn.broken_calls == 0 or turn.client_calls or turn.finish_reason not in (None, "stop")):
+        if omitted or (turn.visible and (turn.broken_calls == 0 or turn.client_calls)):
             self.repairs["cut_call_omitted"] += 1
             return
         self.call = call
