@@ -191,13 +191,27 @@ def test_a_failure_before_the_next_turn_ends_it_as_it_was() -> None:
     assert play.end()["status"] == "incomplete"
 
 
-def test_a_broken_input_of_a_custom_tool_is_left_incomplete() -> None:
+def custom_play() -> Play:
+    """Begin a response to Codex with a custom tool."""
     tools = {"read": ToolTarget("custom", "read")}
     options = StreamOptions("resp_1", "m", tools=tools, early_ends=EarlyEnds("certain", tool_ran=True), client=CODEX)
     play = Play(client=CODEX)
     play.translator = Translator(options, lambda: 1.0)
     play.sent = play.translator.start()
-    play.answers(answer(call('{"input": "x')))
+    return play
+
+
+@pytest.mark.parametrize("following", [answer({"content": "Done."}), answer(call('{"input": "xy"}'))], ids=["text", "call"])
+def test_a_broken_input_of_a_custom_tool_leaves_no_trace_where_the_model_goes_on(following: bytes) -> None:
+    play = custom_play().answers(answer(call('{"input": "x')), following)
+    response = play.end()
+    assert response["status"] == "completed"
+    assert [item.get("input") for item in response["output"]] in ([None], ["xy"])
+    assert b'"x"' not in play.sent
+
+
+def test_a_broken_input_of_a_custom_tool_is_left_incomplete() -> None:
+    play = custom_play().answers(answer(call('{"input": "x')))
     assert play.translator.needs == AnotherTurn(again=True)
     play.sent += play.translator.fail(BROKE)
     response = play.end()

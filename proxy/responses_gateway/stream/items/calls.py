@@ -13,7 +13,7 @@ import msgspec
 from responses_gateway.stream.items.hosted import HostedItem, extra_members
 from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.stream.validity.malformed import contradicts_itself, hides_more
-from responses_gateway.stream.writer.interface import EventWriter, ItemStatus
+from responses_gateway.stream.writer.interface import EventWriter, ItemStatus, Place
 from responses_gateway.wire.deltas import ToolCall
 from responses_gateway.wire.json_text import CustomInput, JsonScanner, json_text, read_object
 from responses_gateway.wire.tools import ToolTarget
@@ -83,17 +83,18 @@ class HeldCallItem:
 
 class CustomCallItem:
     """`custom_tool_call`: the freeform input, decoded out of the arguments while they arrive. An item that is not `live` keeps
-    its input to itself until it is closed; then it is its `replacement`, if it was given one."""
+    its input to itself until it is closed; then it is its `replacement`, if it was given one. One without `extra` begins then."""
 
-    __slots__ = ("_decoder", "_live", "_pieces", "_place", "_writer", "replacement")
+    __slots__ = ("_begin", "_decoder", "_live", "_pieces", "_place", "_writer", "replacement")
 
-    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, extra: str, *, live: bool) -> None:
+    def __init__(self, writer: EventWriter, begin: Callable[[str], Place], tool: str, extra: str | None, *, live: bool) -> None:
         self._writer = writer
+        self._begin = begin
+        self._place = None if extra is None else begin(extra)
         self._live = live
         self.replacement: str | None = None
         self._pieces: list[str] = []
-        self._decoder = CustomInput(tool=target.name)
-        self._place = writer.open_call("custom_tool_call", item_id, call_id, target, extra)
+        self._decoder = CustomInput(tool=tool)
 
     def append(self, text: str) -> None:
         """Write the input in a piece of the arguments."""
@@ -101,6 +102,7 @@ class CustomCallItem:
 
     def close(self, status: ItemStatus, arguments: str, extra: str = "") -> None:
         """Write the rest of the input, and end the call."""
+        self._place = self._place or self._begin(extra)
         if self._live:
             self._write(self._decoder.finish(arguments))
         else:
@@ -127,7 +129,7 @@ class CustomCallItem:
     def _write(self, text: str) -> None:
         if text:
             self._pieces.append(text)
-        if text and self._live:
+        if text and self._live and self._place is not None:
             self._writer.write_delta(self._place, text)
 
 
@@ -374,14 +376,15 @@ class OpenCall:
 def new_item(
     writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, extra: str, *, live: bool, held: bool
 ) -> CallItem:
-    """Return the item for a call of `target`; `extra` is what the server wants back with it, `live` is for a custom tool,
-    `held` for a function, of which nothing is written before it is closed then."""
+    """Return the item for a call of `target`; `extra` is what the server wants back with it, `live` is for a custom tool.
+    Of one that is `held`, of a function or a custom tool, nothing is written before it is closed."""
     if target.kind == "function" and held:
         return HeldCallItem(partial(FunctionCallItem, writer, item_id, call_id, target))
     if target.kind == "function":
         return FunctionCallItem(writer, item_id, call_id, target, extra)
     if target.kind == "custom":
-        return CustomCallItem(writer, item_id, call_id, target, extra, live=live)
+        begin = partial(writer.open_call, "custom_tool_call", item_id, call_id, target)
+        return CustomCallItem(writer, begin, target.name, None if held else extra, live=live and not held)
     return ActionCallItem(writer, item_id, call_id, target)
 
 
