@@ -83,7 +83,7 @@ class HeldCallItem:
 
 class CustomCallItem:
     """`custom_tool_call`: the freeform input, decoded out of the arguments while they arrive. An item that is not `live` keeps
-    its input to itself until it is closed; then it is its `replacement`, if it was given one. One without `extra` begins then."""
+    its input to itself until it is closed; then it is its `replacement`, if it has one. Without `extra` it begins then."""
 
     __slots__ = ("_begin", "_decoder", "_live", "_pieces", "_place", "_writer", "replacement")
 
