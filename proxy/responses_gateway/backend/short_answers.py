@@ -10,7 +10,7 @@ import msgspec
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.wire.errors import in_client_terms, read_error, server_error
-from responses_gateway.wire.json_text import decode_as
+from responses_gateway.wire.json_text import decode_as, quoted
 
 _A = TypeVar("_A")
 
@@ -48,7 +48,7 @@ class Completion(msgspec.Struct):
 async def ask(pool: Pool, body: Mapping[str, Any] | bytes, headers: Mapping[str, str], route: Route, kind: type[_A]) -> _A:
     """Return the answer to a chat request, decoded as `kind`. Raise `ApiError`, in the words of clients, where a backend
     refuses it, fails, or sends something else."""
-    data = body if isinstance(body, bytes) else msgspec.json.encode({**body, "stream": False})
+    data = body if isinstance(body, bytes) else quoted({**body, "stream": False})
     async with await pool.open_chat(data, lambda _name, _url: headers, route) as chat:
         if chat.status != 200:
             error = read_error(chat.status, await chat.read_refusal(), chat.retry_after)

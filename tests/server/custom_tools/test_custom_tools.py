@@ -147,9 +147,9 @@ def test_over_a_websocket_and_in_the_background() -> None:
     run(test())
 
 
-def written(text: str) -> list[bytes]:
+def written(text: str, argument: str = "input") -> list[bytes]:
     """Return the stream of an answer that calls the tool with this input."""
-    function = {"name": "t", "arguments": json.dumps({"input": text})}
+    function = {"name": "t", "arguments": json.dumps({argument: text})}
     entry = {"index": 0, "id": "call-1", "type": "function", "function": function}
     return [chunk({"role": "assistant", "content": ""}), chunk({"tool_calls": [entry]}), chunk({}, "tool_calls")]
 
@@ -215,6 +215,16 @@ def test_corrections(text: str, corrections: list[bytes], passed: str, outcome: 
             assert final["status"] == "completed"
             assert counted(served) == {outcome: 1}
             assert len(server.requests) == 1 + len(corrections)
+
+    run(test())
+
+
+def test_half_a_character_is_corrected_like_any_other() -> None:
+    async def test() -> None:
+        play = answering_in_turn(written("a\ud83d", "a"), whole("abc"))
+        async with backend(play) as server, gateway(server.url, repair_custom_tools="once") as served:
+            final = (await post(served, tools=[tool("[a-z]+", "t", "regex")])).final
+            assert (final["status"], final["output"][0]["input"]) == ("completed", "abc")
 
     run(test())
 
