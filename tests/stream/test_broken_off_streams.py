@@ -181,11 +181,12 @@ def test_broken_off_anywhere_it_is_the_same_stream(dialect: str, scenario: str, 
 # ---- what is not certain ends the response -----------------------------------------------------------------------------
 
 
-def begun(*pieces: bytes, prompt: str = "hi", **fields: Any) -> Translator:
+def begun(*pieces: bytes, prompt: str | list[Any] = "hi", **fields: Any) -> Translator:
     """Return a translator that has read these pieces behind a prompt."""
     translator = Translator(options(tools=TOOLS, **{"continuable": True, **fields}), lambda: 0.0)
     translator.start()
-    first = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "prompt_token_ids": encode(prompt)}
+    ids = encode(prompt) if isinstance(prompt, str) else prompt
+    first = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "prompt_token_ids": ids}
     for piece in (event(first), *pieces):
         translator.feed(piece)
     return translator
@@ -212,6 +213,18 @@ def test_a_continuation_of_another_prompt_is_not_used() -> None:
     resumed(translator, 1)
     assert b"Two" not in translator.feed(completion("Two", [1, 2, 3]))
     assert (translator.status, translator.answer.diverged) == ("failed", "other_prompt")
+
+
+@pytest.mark.parametrize("prompt", [[[]], ["1"], [2**70]])
+def test_a_prompt_that_is_not_one_of_ids_is_none(prompt: list[Any]) -> None:
+    translator = begun(token("One"), prompt=prompt)
+    assert not translator.answer.continuable
+    translator.fail(LOST)
+    assert (translator.status, translator.defect) == ("failed", None)
+    continued = begun(token("One"), markup=new_markup())
+    resumed(continued, 1)
+    continued.feed(completion("Two", prompt))
+    assert (continued.answer.diverged, continued.defect) == ("other_prompt", None)
 
 
 def test_one_that_does_not_tell_its_prompt_is_not_used_either() -> None:

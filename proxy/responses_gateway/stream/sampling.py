@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
-from responses_gateway.wire.chat import Choice, Chunk, TokenLogprob
+from responses_gateway.wire.chat import Choice, Chunk, TokenLogprob, ids_in
 
 # Why the gateway left a backend: the client went, or cancelled the response, or that was to end. The ids until then are there.
 Left: TypeAlias = Literal["client_left", "cancelled", "stopped"]
@@ -149,7 +149,7 @@ class SampledCall:
         """Return what came, behind the end of the answer, or before that, if it was `left`."""
         finish_reason = self._finish_reason
         left = left if finish_reason is None else None
-        prompt = _numbers(self._prompt)
+        prompt = ids_in(self._prompt)
         reason: Reason | None = None
         if self._silent:
             reason = "no_token_ids"
@@ -200,14 +200,6 @@ class CallRecorder:
             call.observe(chunk)
 
         return observe
-
-
-def _numbers(raw: bytes) -> array[int] | None:
-    """Return the ids in a JSON list; None if it is none of ids."""
-    try:
-        return array("q", msgspec.json.decode(raw or b"null", type=list[int]))
-    except (msgspec.DecodeError, OverflowError):
-        return None
 
 
 def _says_something(choice: Choice) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -319,6 +320,14 @@ def _reason(value: Any) -> str | None:
     if isinstance(value, dict):
         value = value.get("type") or value.get("reason")
     return value if isinstance(value, str) and value else None
+
+
+def ids_in(raw: bytes) -> array[int] | None:
+    """Return the ids in a JSON list; None if it is none of ids."""
+    try:
+        return array("q", msgspec.json.decode(raw or b"null", type=list[int]))
+    except (msgspec.DecodeError, OverflowError):
+        return None
 
 
 def text_of(value: Any) -> str:

@@ -361,7 +361,7 @@ class Answer:
         self._fast_path.take_tokens()
         ledger = self.ledger
         turn = self._lifecycle.turn
-        if ledger is not None and ledger.complete and turn.usage is None:
+        if ledger is not None and turn.usage is None and ledger.complete:
             turn.counted = Usage(len(ledger.prompt), len(ledger.ids))
             turn.reasoning_unknown = True
         self.ledger = None

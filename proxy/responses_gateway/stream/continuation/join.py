@@ -6,6 +6,7 @@ there on, everything is. Where it says anything else, the rest of the answer can
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from responses_gateway.stream.continuation.ledger import PartialAnswer
 from responses_gateway.stream.lifecycle.machine import Lifecycle
 from responses_gateway.stream.reading.citations import CitationReader
 from responses_gateway.stream.reading.markup import Markup
-from responses_gateway.wire.chat import Chunk
+from responses_gateway.wire.chat import Chunk, ids_in
 from responses_gateway.wire.chat import Delta as ChatDelta
 from responses_gateway.wire.deltas import CALL_PARTS, Delta, Finish, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
 
@@ -225,7 +226,7 @@ class Join:
         self.generated = len(generated)
         self.unseen = unseen
         self._prompt_tokens = len(prompt)
-        self._asked: list[int] | None = [*prompt, *generated]  # until it is found in the answer
+        self._asked: array[int] | None = array("q", [*prompt, *generated])  # until it is found in the answer
         self._overlap = overlap
         self._catch_up = catch_up
 
@@ -252,8 +253,7 @@ class Join:
             return
         choice = choices[0]
         if self._asked is not None:
-            given = bytes(chunk.prompt_token_ids or choice.prompt_token_ids)
-            if given[:1] != b"[" or msgspec.json.decode(given, type=list[int]) != self._asked:
+            if ids_in(chunk.prompt_ids) != self._asked:
                 raise Diverged("other_prompt")
             self._asked = None
         if choice.delta is None and isinstance(choice.text, str):

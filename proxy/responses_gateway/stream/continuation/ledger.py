@@ -10,9 +10,7 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
-from responses_gateway.wire.chat import Choice, Chunk
+from responses_gateway.wire.chat import Choice, Chunk, ids_in
 
 
 class PartialAnswer(NamedTuple):
@@ -54,12 +52,12 @@ class TokenLedger:
     @property
     def complete(self) -> bool:
         """Whether all ids are known."""
-        return self._complete and bool(self._prompt)
+        return self._complete and bool(self.prompt)
 
     @property
-    def prompt(self) -> list[int]:
-        """The ids of the prompt."""
-        return msgspec.json.decode(self._prompt, type=list[int])
+    def prompt(self) -> Sequence[int]:
+        """The ids of the prompt; none if the server sends something else."""
+        return ids_in(self._prompt) or ()
 
     def observe(self, chunk: Chunk) -> None:
         """Take the ids of a chunk, and its text."""
