@@ -210,12 +210,16 @@ def test_a_broken_input_of_a_custom_tool_leaves_no_trace_where_the_model_goes_on
     assert b'"x"' not in play.sent
 
 
-def test_a_broken_input_of_a_custom_tool_is_left_incomplete() -> None:
-    play = custom_play().answers(answer(call('{"input": "x')))
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("before", [[], [THOUGHT]])
+def test_a_broken_input_of_a_custom_tool_is_left_incomplete(before: list[bytes], begun: bool) -> None:
+    play = custom_play().answers(*before, answer(call('{"input": "x')))
     assert play.translator.needs == AnotherTurn(again=True)
+    if begun:
+        play.sent += play.translator.next_turn(None)
     play.sent += play.translator.fail(BROKE)
     response = play.end()
-    assert (response["status"], kinds(response)) == ("incomplete", [])
+    assert (response["status"], kinds(response)) == ("incomplete", ["reasoning"] * len(before))
 
 
 def test_the_usage_is_that_of_the_last_answer_and_the_sum_is_known() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from tests.stream.stream_player import (
     Play,
     call,
     calls_to_run,
+    event,
     finish,
     judged,
     new_translator,
@@ -139,9 +141,16 @@ def test_whenever_it_is_asked_for_the_whole_response_begins_like_it(kinds: list[
     assert json.loads(again.response.json()) == stopped.response
 
 
-def test_what_waits_behind_an_open_call_is_left_out_of_a_stream_that_breaks() -> None:
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        (call(0, "a", "clock", '{"a"') + call(1, "b", "clock", "{}"), b""),
+        (text("</think>") + call(0, "a", "b", ""), call(0, "b", "shell", '{"a": 1}') + event({"error": {"message": "No."}})),
+    ],
+)
+def test_what_waits_behind_an_open_call_is_left_out_of_a_stream_that_breaks(before: bytes, behind: bytes) -> None:
     playing = Translator(options(tools=TOOLS, client=CODEX), lambda: NOW)
-    out = playing.start() + playing.feed(call(0, "a", "clock", '{"a"') + call(1, "b", "clock", "{}"))
-    out += playing.stop_after_item("steered") + playing.fail(server_error("It broke."))
+    out = playing.start() + playing.feed(before) + playing.stop_after_item("steered")
+    out += playing.feed(behind) + playing.fail(server_error("It broke."))
     assert judged(out, playing, CODEX).response["status"] == "failed"
     assert playing.defect is None

@@ -209,7 +209,8 @@ class EarlyTurns:
         self._in_a_row += 1
         self._total += 1
         self._last = end
-        self.as_it_was = self.as_it_was or as_it_was
+        if self.as_it_was is None or as_it_was.reason is not None:
+            self.as_it_was = as_it_was
 
     def progress(self) -> None:
         """Note that the model has made a call, or has answered."""

@@ -553,13 +553,13 @@ class Translator:
             self.error = error
         else:
             self.answer.late_error = error
-        if self.stop_reason is not None:
-            self.lifecycle.pending = None  # because nothing may begin behind what is open
         end_items = self.lifecycle.abandon if as_it_was is None else self.lifecycle.complete_texts
         release = (self.answer.release,) if self.defect is None else ()
         for step in (self.answer.stop, *release, end_items):
             try:
                 step()
+            except LastItemDone:  # what the model has begun since is left out
+                pass
             except Exception as defect:  # nothing may stand between the client and its terminal event
                 self.defect = defect
         if as_it_was is None:
