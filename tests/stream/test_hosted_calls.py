@@ -361,6 +361,18 @@ def test_a_call_in_an_answer_that_was_cut_is_not_run(name: str, end: bytes | Api
     assert len(played.response["output"]) == (0 if name == "docs__delete" else 1)
 
 
+@pytest.mark.parametrize("client", [STANDARD, CODEX])
+def test_a_call_that_breaks_off_before_another_one_is_not_run_and_ends(client: Client) -> None:
+    pieces: list[bytes | ApiError] = [
+        call(0, "a", "web_search", '{"query": "x'),
+        call(0, "b", "clock", "{}"),
+        finish("tool_calls"),
+    ]
+    played = play_turns(pieces, client=client)
+    assert [item["type"] for item in played.response["output"]] == ["web_search_call", "function_call"]
+    assert played.response["output"][0]["status"] in ("incomplete", "failed")
+
+
 def test_a_stream_that_fails_while_tools_run_ends_truthfully() -> None:
     playing = new_translator(tools=TOOLS, hosted=HostedOptions())
     out = playing.start() + playing.feed(call(0, "a", "docs__ask", "{}")) + playing.feed(call(1, "b", "python", '{"code":"1"}'))

@@ -57,9 +57,8 @@ class Checker:
 
     Keeps references to the finished items (the last event must repeat them) and the text of the open one, no more.
     `unfinished_allowed`: the contract with clients that take `output_item.done` as final whatever the item's status
-    (Codex): calls of a response that is incomplete or failed, calls behind which the model went on, and the last item of a
-    response that will be tried again (failed, or stopped by a content filter), may lack their done, and are then left out of
-    the output. Nothing more may come for a call
+    (Codex): calls of a response that is incomplete or failed, and the last item of one that will be tried again (failed, or
+    stopped by a content filter), may lack their done, and are then left out of the output. Nothing more may come for a call
     behind which another item was added."""
 
     def __init__(self, *, unfinished_allowed: bool = False) -> None:
@@ -192,8 +191,7 @@ class Checker:
         completed = kind == "response.completed"
         for item in self._open:
             tried_again = item is self._open[-1] and rules.is_tried_again(kind, response)
-            cut_call = rules.is_call(item.type) and (not completed or item.index < self._next_index - 1)
-            may_be_cut = self._unfinished_allowed and (cut_call or tried_again)
+            may_be_cut = self._unfinished_allowed and (tried_again or (rules.is_call(item.type) and not completed))
             failed = item.type == "compaction" and kind == "response.failed"  # it has no status: done would mean whole
             if not (may_be_cut or failed):
                 rule: Rule = "list_unfinished" if item.type == "mcp_list_tools" else "item_unfinished"

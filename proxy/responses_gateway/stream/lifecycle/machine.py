@@ -409,7 +409,7 @@ class Lifecycle:
         unwritten = isinstance(self.call.item, HeldCallItem) and type(end) is Break
         self.turn.call_cut = self.turn.call_cut or not unwritten
         self.turn.broken_calls += 1
-        if not unwritten and (self.call.runnable or not self._options.client.runs_cut_calls):
+        if not unwritten and (isinstance(self.call.item, HostedItem) or not self._options.client.runs_cut_calls):
             self._end_call("incomplete")
             return
         self.writer.characters["tool_arguments"] += len(self.call.arguments.text)
