@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
+from responses_gateway import parsers
 from responses_gateway.conformance.messages import check_message_stream
 from responses_gateway.stream.lifecycle.machine import Lifecycle
+from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.writer.messages import MessageOptions
 from responses_gateway.wire.deltas import Finish, Reasoning, Text, ToolArguments, ToolCall
 from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.tools import ToolTarget
 from tests.stream.message_player import Message, judged_message, message_bytes, play_message, read_message, translator_of
 from tests.stream.stream_player import (
     DONE,
@@ -195,6 +199,18 @@ def test_a_full_window_is_told_apart_from_max_tokens(options: MessageOptions, us
 def test_what_is_cut_is_stopped_a_call_too() -> None:
     message = answer(think("x"), call(0, "a", "weather", '{"ci'), finish("length"))
     assert message.said == [("reasoning", "x"), ("call", "weather", '{"ci')]
+
+
+def test_text_behind_a_call_that_was_cut_comes_in_turn() -> None:
+    markup = Markup(partial(parsers.parser, "qwen3", "hermes", schemas={"f": {}}), thinking_open=False)
+    twice = '<tool_call>{"name": "f", "arguments": {"a": 1, "a": 2}}</tool_call>'
+    words = ["This ", "is ", "what ", "I ", "found ", "there."]
+    pieces = [*map(text, [twice, *words]), finish()]
+    message = read_message(
+        message_bytes([*pieces, DONE], markup=markup, tools={"f": ToolTarget("function", "f")}), translator_of()
+    )
+    assert check_message_stream(message.data) == []
+    assert message.said[-1] == ("text", "".join(words))
 
 
 def test_calls_behind_one_that_was_cut_come_in_turn() -> None:

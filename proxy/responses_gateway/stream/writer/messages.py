@@ -38,7 +38,7 @@ from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.hosted import CitedSource
-from responses_gateway.wire.json_text import json_text, member_json, quote, quoted, read_object, sendable
+from responses_gateway.wire.json_text import json_text, member_json, quote, read_object, sendable
 from responses_gateway.wire.messages import SIGNATURE, Thinking, error_body, for_client, signed
 from responses_gateway.wire.search_results import SERVER_TOOL, cited, fetched_page, search_error, search_results
 from responses_gateway.wire.tools import ToolTarget
@@ -143,13 +143,12 @@ class MessagesWriter(EventWriter):
         return place
 
     def delta(self, place: Place, quoted: bytes) -> bytes:
-        """Return the delta event; none for what is not shown."""
-        return b"%b%b}}\n\n" % (place.head, quoted) if place.head else b""
-
-    def write_delta(self, place: Place, text: str) -> None:
-        """Write a piece of a text or of a call."""
-        if place.head:
-            (self.events if self._kept is None else self._kept).append(b"%b%b}}\n\n" % (place.head, quoted(text)))
+        """Return the delta event; none for what is not shown, or kept back."""
+        event = b"%b%b}}\n\n" % (place.head, quoted) if place.head else b""
+        if self._kept is None:
+            return event
+        self._kept.append(event)
+        return b""
 
     def write_logprobs_delta(self, place: Place, text: str, logprobs: Sequence[TokenLogprob]) -> None:
         """Write the text alone: the protocol has no log probabilities."""
