@@ -53,7 +53,10 @@ class TokenUsage:
     def add(self, account: Account, model: str, used: Usage) -> None:
         """Count a request that makes no response, and that a backend has answered."""
         amounts = (1, used.input or 0, used.cached or 0, used.output or 0, used.reasoning or 0)
-        self._add(today(), account, self._metrics.model(model), amounts)
+        row = (today(), account.key or "", account.team or "", self._metrics.model(model))
+        add_amounts(self.counted, row, amounts)
+        if account.key is not None:
+            self._count_tokens(account.key, amounts)
         self.ended.set()
 
     def count(self, ended: Iterable[tuple[RequestFacts, str]]) -> None:
@@ -69,12 +72,14 @@ class TokenUsage:
                 output = max(answer.chunks, sum(facts.tokens_by_kind.values()))
             reasoning = usage.reasoning or facts.tokens_by_kind.get("reasoning", 0)
             amounts = (1, usage.input or 0, usage.cached or 0, output, reasoning)
-            self._add(int((facts.ended or 0) // DAY), facts.account, model, amounts)
+            key = facts.account.key
+            row = (int((facts.ended or 0) // DAY), key or "", facts.account.team or "", model)
+            add_amounts(self.counted, row, amounts)
+            if key is not None:
+                self._count_tokens(key, amounts)
 
-    def _add(self, day: int, account: Account, model: str, amounts: Sequence[int]) -> None:
-        add_amounts(self.counted, (day, account.key or "", account.team or "", model), amounts)
-        if account.key is not None:
-            self._metrics.count(KEY_TOKENS, key_label(account.key), amount=amounts[1] + amounts[3])
+    def _count_tokens(self, key: str, amounts: Sequence[int]) -> None:
+        self._metrics.count(KEY_TOKENS, key_label(key), amount=amounts[1] + amounts[3])
 
     async def close(self) -> None:
         """Store what is left."""
