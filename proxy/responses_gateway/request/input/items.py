@@ -62,7 +62,7 @@ def entries(
     own = entries_at(object_list(source or [], "input"), "input")
     if replaced:
         own = [entry for index, entry in enumerate(own) if index not in replaced]
-    if any(entry.kind == _REFERENCE for entry in own):
+    if _REFERENCE in [entry.kind for entry in own]:
         own = _with_referenced(own, history, resolve_item)
     return entries_at(history, "history") + own if history else own
 
