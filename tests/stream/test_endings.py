@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from responses_gateway.stream.lifecycle import machine as lifecycle
 from responses_gateway.stream.lifecycle.machine import Lifecycle, Row, Transition
+from responses_gateway.stream.sampling import CallRecorder
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.sse import MOST_BUFFERED
@@ -430,6 +431,18 @@ def test_a_defect_while_closing_still_ends_the_stream(monkeypatch: pytest.Monkey
     data = playing.start() + playing.feed(text("Hi") + finish() + DONE) + playing.terminal()
     terminals = [event for event in events_of(data) if event["type"] in TERMINALS]
     assert [event["type"] for event in terminals] == ["response.failed"]
+    assert isinstance(playing.defect, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_defect_in_what_the_end_tells_still_ends_the_stream(broken: bool) -> None:
+    def defect(*_: object) -> NoReturn:
+        raise ZeroDivisionError
+
+    playing = new_translator(recorder=CallRecorder(hides_logprobs=False, shows=defect))
+    out = playing.start() + playing.feed(text("Hi"))
+    out += playing.fail(server_error("It broke.")) if broken else playing.feed(finish() + DONE) + playing.finish()
+    assert judged(out, playing).response["status"] == "failed"
     assert isinstance(playing.defect, ZeroDivisionError)
 
 

@@ -562,10 +562,18 @@ class Translator:
                 pass
             except Exception as defect:  # nothing may stand between the client and its terminal event
                 self.defect = defect
-        if as_it_was is None:
-            self._terminate("failed")
-        else:
-            self._end_as_it_was(as_it_was)
+        try:
+            if as_it_was is None:
+                self._terminate("failed")
+            else:
+                self._end_as_it_was(as_it_was)
+        except Exception as defect:  # the end is told without what would be added to it
+            self.defect = defect
+            self.error = error
+            self.needs = _ENDED
+            self.ended = True
+            self.status = "failed"
+            self.response.end(Outcome("failed", error=error))
 
     def _terminate(self, status: Status) -> None:
         if self.lifecycle.aside is not None:
