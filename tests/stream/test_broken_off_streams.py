@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +20,7 @@ from responses_gateway.simulator.answer import completion_plan, plan_answer
 from responses_gateway.simulator.frames import Frames, build_frames
 from responses_gateway.simulator.text_completions import completion_frames
 from responses_gateway.simulator.tokenizer import decode, encode
+from responses_gateway.stream.continuation import ledger
 from responses_gateway.stream.continuation.join import CatchUp, Diverged, Join, JoinPoint, join_at
 from responses_gateway.stream.continuation.ledger import PartialAnswer
 from responses_gateway.stream.options import StreamOptions
@@ -29,7 +30,7 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.deltas import Reasoning, Text, ToolArguments, ToolCall
 from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.tools import ToolTable, ToolTarget
-from tests.stream.stream_player import DONE, Play, chunk, event, finish, judged, options, play, text
+from tests.stream.stream_player import DONE, Play, chunk, event, finish, judged, options, play, text, usage
 from tests.thoroughness import examples
 
 SCHEMA = {
@@ -225,6 +226,17 @@ def test_a_prompt_that_is_not_one_of_ids_is_none(prompt: list[Any]) -> None:
     resumed(continued, 1)
     continued.feed(completion("Two", prompt))
     assert (continued.answer.diverged, continued.defect) == ("other_prompt", None)
+
+
+def test_the_ids_of_a_prompt_are_not_read_where_nothing_broke(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(_raw: bytes) -> NoReturn:
+        raise AssertionError
+
+    monkeypatch.setattr(ledger, "ids_in", read)
+    translator = begun(token("One"))
+    translator.feed(finish() + usage(prompt_tokens=1, completion_tokens=1, total_tokens=2) + DONE)
+    translator.finish()
+    assert (translator.status, translator.defect) == ("completed", None)
 
 
 def test_one_that_does_not_tell_its_prompt_is_not_used_either() -> None:

@@ -239,7 +239,7 @@ class Answer:
             self.late_error = error
             return
         self.error = error
-        if self.continuable and is_dead_engine(failure):
+        if is_dead_engine(failure) and self.continuable:
             self.broken_off = "engine"
             self._fast_path.stop()
 
@@ -308,7 +308,8 @@ class Answer:
     def continuable(self) -> bool:
         """Whether all is known that another backend needs, and the model has not ended the answer."""
         self._fast_path.take_tokens()
-        return self.ledger is not None and self.ledger.complete and not self.ended_by_model
+        # In this order, because the ids of a long prompt take long to read.
+        return self.ledger is not None and not self.ended_by_model and self.ledger.complete
 
     @property
     def ended_by_model(self) -> bool:
