@@ -29,7 +29,7 @@ from responses_gateway.bounded_body import read_at_most
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
 from responses_gateway.wire.chat import first_failure
 from responses_gateway.wire.errors import ApiError, forget_frames, read_error_chunk, server_error, status_in_place
-from responses_gateway.wire.json_text import json_text
+from responses_gateway.wire.json_text import quoted
 from responses_gateway.wire.sse import SSEDecoder, SSETooLong
 
 _ERROR_BODY_LIMIT = 64 * 1024
@@ -352,7 +352,7 @@ class ChatStream:
             raise
         if failure is not None:
             self.status = status_in_place(read_error_chunk(failure))
-            self._refusal = json_text({"error": failure}).encode("utf-8", "replace")
+            self._refusal = quoted({"error": failure})
 
     def _pass_on(self, data: bytes) -> None:
         self._sink(data)
