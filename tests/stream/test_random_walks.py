@@ -100,8 +100,8 @@ class Walk:
             begun = call(index, chance.choice(["a", "b", None]), chance.choice(NAMES), written[:at])
             made = begun + (arguments(index, written[at:]) if written[at:] else b"")
             said = [text(chance.choice(TEXTS)), think(chance.choice(["Hm.", " ", "So <tool_call>"]))]
-            often = chance.choice([1, 1, 6])  # more of a text, of which some may be read in a shorter way
-            parts.append(chance.choice([*(piece * often for piece in said), refuse("No."), made, made, made]))
+            count = chance.choice([1, 1, 6])  # more of a text, of which some may be read in a shorter way
+            parts.append(chance.choice([*(piece * count for piece in said), refuse("No."), made, made, made]))
         counts = usage(prompt_tokens=3, completion_tokens=2, total_tokens=5)
         ending = [(0.93, finish(chance.choice(ENDS))), (0.6, counts), (0.9, DONE)]
         parts += [part for share, part in ending if chance.random() < share]

@@ -365,7 +365,7 @@ class MessageStream(AnswerStream):
     """One message: `message_start` and a ping, blocks, then `message_delta` and `message_stop`. One that fails ends with an
     `error` event alone, which leaves the open block open."""
 
-    __slots__ = ("_head", "_options", "_outcome", "_safeguards", "_stopped_at", "_writer")
+    __slots__ = ("_head", "_options", "_outcome", "_safeguards", "_writer")
 
     def __init__(self, start: StreamStart, options: MessageOptions) -> None:
         writer = MessagesWriter(start.clock, thinking=options.thinking)
@@ -374,7 +374,6 @@ class MessageStream(AnswerStream):
         self._options = options
         self._outcome = Outcome()
         self._safeguards: Safeguards | None = None
-        self._stopped_at: str | None = None  # the stop sequence at which the text was cut here
         message_id = start.response_id.removeprefix("resp_")
         self._head = f'"id":"msg_{message_id}","type":"message","role":"assistant","model":{quote(start.model)}'
 
@@ -406,20 +405,21 @@ class MessageStream(AnswerStream):
 
     def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
         """Return the message as it stands."""
-        content = ",".join(self._up_to_stop(self._writer.blocks()))
-        return sendable(f'{{{self._head},"content":[{content}],{self._ending()},"usage":{self._usage()}}}')
+        blocks, stopped_at = self._up_to_stop(self._writer.blocks())
+        return sendable(f'{{{self._head},"content":[{",".join(blocks)}],{self._ending(stopped_at)},"usage":{self._usage()}}}')
 
-    def _up_to_stop(self, blocks: list[str]) -> list[str]:
-        """Return blocks up to the first stop sequence, which only a server has left in the text that was not told of it."""
+    def _up_to_stop(self, blocks: list[str]) -> tuple[list[str], str | None]:
+        """Return blocks up to the first stop sequence, which only a server has left in the text that was not told of it, and
+        this sequence; all of them, and None, if there is none."""
         stops = self._options.stop_sequences - {""}
         for place, block in enumerate(blocks if stops else ()):
             if block.startswith('{"type":"text"'):
                 text = msgspec.json.decode(block)["text"]
                 found = [(text.index(stop), stop) for stop in stops if stop in text]
                 if found:
-                    end, self._stopped_at = min(found)
-                    return [*blocks[:place], *([f'{{"type":"text","text":{quote(text[:end])}}}'] if end else [])]
-        return blocks
+                    end, stop = min(found)
+                    return [*blocks[:place], *([f'{{"type":"text","text":{quote(text[:end])}}}'] if end else [])], stop
+        return blocks, None
 
     def judged(self, safeguards: Safeguards) -> None:
         """Take what was said of the tool calls, for the end."""
@@ -434,21 +434,22 @@ class MessageStream(AnswerStream):
         counts = ",".join(f'"{name}_requests":{web.get(name, 0)}' for name in ("web_search", "web_fetch"))
         return f'{usage[:-1]},"server_tool_use":{{{counts}}}}}'
 
-    def _ending(self) -> str:
-        """Return the members that tell why the message ended, and what was said of its tool calls."""
-        reason, matched = self._stop_reason()
+    def _ending(self, stopped_at: str | None = None) -> str:
+        """Return the members that tell why the message ended, and what was said of its tool calls. `stopped_at`: the stop
+        sequence at which the text was cut here."""
+        reason, matched = self._stop_reason(stopped_at)
         ending = f'"stop_reason":"{reason}","stop_sequence":{"null" if matched is None else quote(matched)}'
         if self._safeguards is None:
             return ending
         return f'{ending},"safeguard_results":{json_text(self._safeguards.results)}'
 
-    def _stop_reason(self) -> tuple[str, str | None]:
+    def _stop_reason(self, stopped_at: str | None) -> tuple[str, str | None]:
         """Return why the message ended, and the stop sequence if it was one."""
         outcome = self._outcome
         if outcome.incomplete_reason == "content_filter":
             return "refusal", None
-        if self._stopped_at is not None:
-            return "stop_sequence", self._stopped_at
+        if stopped_at is not None:
+            return "stop_sequence", stopped_at
         if outcome.incomplete_reason is not None:
             return ("model_context_window_exceeded" if self._window_is_full() else "max_tokens"), None
         if self._writer.calls:
