@@ -355,6 +355,29 @@ def test_the_second_response_of_a_chain_is_compared_with_the_first(change: dict[
 
 
 @pytest.mark.parametrize("ui", ["open", "off"])
+@pytest.mark.parametrize(("tools", "cause"), [(1, None), (2, "tools_changed")])
+def test_the_second_response_of_a_chain_that_only_a_connection_has_is_compared_with_the_first(
+    tools: int, cause: str | None, ui: str
+) -> None:
+    async def test() -> None:
+        async with (
+            clients(server(), store="memory", ui=ui) as new,
+            aiohttp.ClientSession() as session,
+            turns_of("websocket", (client := new()).served, session) as turn,
+        ):
+            for number, offered in enumerate((1, tools, tools)):
+                await turn(f"scenario: reasoning, question {number} {'and so on ' * 20}", offered)
+            client.served.parts.metrics.flush()
+            begun, line, last = client.lines("response")
+            assert caused(begun) == (None, None)
+            assert line["cache_context"] == begun["input_tokens"] + begun["output_tokens"]
+            assert caused(line) == ((cause, lost(line)) if cause else (None, 0))
+            assert caused(last) == (None, 0)
+
+    run(test())
+
+
+@pytest.mark.parametrize("ui", ["open", "off"])
 def test_another_backend_is_named_for_the_second_response_of_a_chain_where_the_first_one_is_remembered(ui: str) -> None:
     async def test() -> None:
         async with clients(server(), server(), store="memory", ui=ui) as new:

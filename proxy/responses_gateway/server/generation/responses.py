@@ -317,7 +317,8 @@ class Creation:
         if (stored and self.prepared.record is not None) or failed:
             return None
         items = [*self.prepared.context.items, *map(msgspec.json.decode, self.translator.response.output)]
-        return PreviousResponse(self.translator.response_id, items, self.results, self.log.facts)
+        echo = self.prepared.options.echo
+        return PreviousResponse(self.translator.response_id, items, self.results, self.log.facts, echo)
 
     @property
     def slow(self) -> bool:

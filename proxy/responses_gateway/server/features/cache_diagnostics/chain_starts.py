@@ -11,8 +11,10 @@ import msgspec
 from responses_gateway.request.prompt_cache.context import Answer, CachedContext, Turn
 from responses_gateway.request.prompt_cache.prompt_print import Prompt, PromptPrint, print_of_items
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
+from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.state import Stored
+from responses_gateway.stream.writer.responses import usage_json
 
 # Items of answers of one turn of the model.
 _OF_ONE_TURN = frozenset({"reasoning", "message", "function_call", "custom_tool_call"})
@@ -22,11 +24,17 @@ _WIDTH = 8  # bytes of the checksum of a message
 def chain_start(responses: Responses, prepared: PreparedRequest, prompt: Prompt) -> CachedContext | None:
     """Return the context that the first response of a chain has left, given the prompt of the second one; None if uncertain."""
     first = prepared.context.first
-    if not isinstance(first, Stored):
+    if isinstance(first, Stored):
+        response = msgspec.json.decode(first.json)
+        server = _server(responses, prepared.caller.tenant, first.id)
+    elif first is None or first.facts is None or first.facts.answer is None:
         return None
-    response = msgspec.json.decode(first.json)
+    else:  # only the connection has it
+        answer = first.facts.answer
+        told = {"usage": msgspec.json.decode(usage_json(answer.usage)), "output": [{"type": kind} for kind in answer.items]}
+        response = {**first.echo, "model": first.facts.model, **told}
+        server = server_of(first.facts)
     usage = response.get("usage") or {}
-    server = _server(responses, prepared.caller.tenant, first.id)
     place = last_answer(prompt)
     if server is None or place is None or not usage or {item["type"] for item in response["output"]} - _OF_ONE_TURN:
         return None
@@ -40,9 +48,14 @@ def _server(responses: Responses, tenant: str, response_id: str) -> str | None:
     history = responses.reports.history
     for facts in () if history is None else history.since(0):
         if facts.answer is not None and facts.answer.response_id == response_id and facts.tenant == tenant:
-            return f"{facts.backend}\n{facts.pod or ''}"
+            return server_of(facts)
     only = responses.pool.members.only
     return None if only is None or only.router else f"{only.name}\n"
+
+
+def server_of(facts: RequestFacts) -> str:
+    """Return the server that has answered a request, as `Report` names it."""
+    return f"{facts.backend}\n{facts.pod or ''}"
 
 
 def last_answer(prompt: Prompt) -> int | None:

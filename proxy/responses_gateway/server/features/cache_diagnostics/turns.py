@@ -14,7 +14,7 @@ from responses_gateway.request.prompt_cache.contexts import Asking, Contexts
 from responses_gateway.request.prompt_cache.explanation import Report
 from responses_gateway.request.prompt_cache.prompt_print import Prompt, text_checksum
 from responses_gateway.request.who_asks.asker import Kind
-from responses_gateway.server.features.cache_diagnostics.chain_starts import chain_start, last_answer
+from responses_gateway.server.features.cache_diagnostics.chain_starts import chain_start, last_answer, server_of
 from responses_gateway.server.features.cache_diagnostics.stored_contexts import StoredContexts
 from responses_gateway.server.features.feature import Core
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
@@ -65,7 +65,7 @@ class CacheTurns:
         if prepared.compaction is not None:  # what was sent behind the summary is not this request
             return _NOTHING
         asking = _asking(prepared)
-        report = Report(f"{facts.backend}\n{facts.pod or ''}", used.input, used.cached)
+        report = Report(server_of(facts), used.input, used.cached)
         # What asks the model to go on is in no later request, so that nothing behind it is where it was.
         last = next((turn for turn in turns if turn.continued), turns[-1]).used or used
         said = _answer(prepared, translator, used, last)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -26,8 +25,7 @@ _LARGEST_REWARD = 64 * 1024
 _AROUND_REWARD = 1024
 _JSON = "application/json"
 _LINES = "application/jsonl"
-
-_N = TypeVar("_N", int, float)
+_encode = msgspec.json.Encoder(enc_hook=list).encode  # of arrays
 
 
 class Chain(NamedTuple):
@@ -77,11 +75,6 @@ def pieces_of(calls: Iterable[KeptCall]) -> list[Chain]:
 
 class _Rewarded(msgspec.Struct):
     reward: msgspec.Raw
-
-
-def full() -> ApiError:
-    """Return the error for a rollout that has as many calls as it may have."""
-    return ApiError(409, "This rollout has as many calls as a rollout may have. Begin another one.", code="rollout_full")
 
 
 class Rollouts:
@@ -163,10 +156,10 @@ def _written(page: Page, about: Mapping[str, Any], form: str, *, chained: bool) 
     """Return the body of an answer."""
     if form == "jsonl":
         shown: Iterable[Any] = map(Chain._asdict, pieces_of(page.calls)) if chained else map(_shown, page.calls)
-        return b"".join(msgspec.json.encode(line) + b"\n" for line in shown)
+        return b"".join(_encode(line) + b"\n" for line in shown)
     content = chain_of(page.calls)._asdict() if chained else {"calls": [_shown(call) for call in page.calls]}
     paging = {"has_more": page.more, "last_id": page.calls[-1].id if page.calls else None}
-    return msgspec.json.encode({**about, **content, **paging})
+    return _encode({**about, **content, **paging})
 
 
 def _shown(call: KeptCall) -> dict[str, Any]:
@@ -181,14 +174,10 @@ def _shown(call: KeptCall) -> dict[str, Any]:
         "reason": None,
         "item_spans": None,
         **details,
-        "prompt_token_ids": _listed(call.tokens.prompt),
-        "generation_token_ids": _listed(call.tokens.sampled),
-        "generation_log_probs": _listed(call.tokens.log_probs),
+        "prompt_token_ids": call.tokens.prompt,
+        "generation_token_ids": call.tokens.sampled,
+        "generation_log_probs": call.tokens.log_probs,
     }
-
-
-def _listed(numbers: array[_N] | None) -> list[_N] | None:
-    return None if numbers is None else numbers.tolist()
 
 
 def _tree_name(rollout: str) -> str:

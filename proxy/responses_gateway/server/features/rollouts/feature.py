@@ -14,7 +14,7 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.prompt_tokens import PromptTokens
 from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, TOKEN_TRUE_HEADER, named_rollout, rollout_name
 from responses_gateway.server.features.feature import Core, Feature, Opened
-from responses_gateway.server.features.rollouts.export import Rollouts, full
+from responses_gateway.server.features.rollouts.export import Rollouts
 from responses_gateway.server.features.rollouts.keeping import ResponseKeeper
 from responses_gateway.server.features.rollouts.spans import shown
 from responses_gateway.server.features.rollouts.token_chain import TokenChain, TreeName
@@ -27,6 +27,7 @@ from responses_gateway.state import Database, Sqlite
 from responses_gateway.state.token_trees import TokenTreeTable, TreeFull
 from responses_gateway.state.usage import DAY
 from responses_gateway.stream.sampling import CallRecorder
+from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import TOKEN_IDS
 
 # What is kept without a store, in bytes: the tokens of about a hundred long tasks of agents. More would be missing elsewhere.
@@ -76,7 +77,8 @@ class Keeping:
         try:
             await self.table.begin(tenant, place.name)
         except TreeFull:
-            raise full() from None
+            message = "This rollout has as many calls as a rollout may have. Begin another one."
+            raise ApiError(409, message, code="rollout_full") from None
         return place
 
     def _owner(self, model: str) -> str:

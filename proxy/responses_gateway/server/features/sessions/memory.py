@@ -24,6 +24,7 @@ from responses_gateway.server.features.sessions.agent_requests import (
 )
 from responses_gateway.server.features.sessions.parts import SessionPart, begin, take
 from responses_gateway.server.features.sessions.usage import SessionUsage
+from responses_gateway.server.generation.preparation.context import PreviousResponse
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.responses import Creation, Responses
@@ -109,8 +110,9 @@ class SessionMemory:
         """Note what only the end of an answer tells. The log says nothing of it."""
         facts.client_calls = client_calls(prepared.context, translator)
         first = prepared.context.first
-        if first is not None and facts.asker.source.get("session") == "previous_response_id":
-            self._take_first(first, facts)
+        known = first.facts if isinstance(first, PreviousResponse) else first
+        if known is not None and facts.asker.source.get("session") == "previous_response_id":
+            self._take_first(known, facts)
         return {}
 
     def _take_first(self, first: Stored | RequestFacts, facts: RequestFacts) -> None:

@@ -102,12 +102,13 @@ def caller_within(caller: Caller) -> Caller:
 @dataclass(frozen=True, slots=True)
 class PreviousResponse:
     """A response that was not stored, and that the next one on the same connection may continue: its id, all items up to it,
-    what the model got as results of the hosted calls among them, and what is known of its request."""
+    what the model got as results of the hosted calls among them, what is known of its request, and what it repeats of that."""
 
     response_id: str
     items: Sequence[Item]
     results: Mapping[str, bytes] = field(default_factory=dict)
     facts: RequestFacts | None = None
+    echo: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Context:
     `history_tokens` is the length of the history according to the usage of the previous response, if it was asked for.
     `results` are the results of hosted calls in all of this as the model got them, by the ids of their items, as far as they
     were kept. `session`: that of the response which the request continues, or the id of the first one in its chain.
-    `first`: that one, if the request continues it: what is stored, or known of its request.
+    `first`: that one, if the request continues it: what is stored, or kept of it.
     """
 
     request: ResponsesRequest
@@ -130,7 +131,7 @@ class Context:
     history_tokens: int | None = None
     results: Mapping[str, bytes] = field(default_factory=dict)
     session: str | None = None
-    first: Stored | RequestFacts | None = None
+    first: Stored | PreviousResponse | None = None
 
     @cached_property
     def input(self) -> list[Item]:
@@ -218,7 +219,7 @@ def continue_previous(request: ResponsesRequest, previous: PreviousResponse) -> 
     kept = recent({item_id: len(result) for item_id, result in results.items()}, SHOWN_AGAIN_BYTES)
     kept_results = {item_id: results[item_id] for item_id in kept}
     session = None if previous.facts is None else previous.facts.asker.session
-    first = previous.facts if session is None else None
+    first = previous if session is None else None
     return Context(request, previous.items, results=kept_results, session=session or previous.response_id, first=first)
 
 
