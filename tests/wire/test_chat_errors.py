@@ -9,7 +9,7 @@ import pytest
 
 from responses_gateway.wire.chat import decode_chunk
 from responses_gateway.wire.errors import ApiError, in_client_terms, invalid_request, read_error, read_error_chunk, server_error
-from responses_gateway.wire.messages import error_of
+from responses_gateway.wire.messages import error_of, for_client
 from tests.data_folder import STREAMS
 
 RECORDED = STREAMS / "errors.txt"
@@ -220,6 +220,83 @@ def test_other_refusals(status: int, body: Any, expected: tuple[int, str, str | 
     error = read_error(status, json.dumps(body).encode())
     assert fate(error) == expected
     assert message is None or error.message == message
+
+
+REGION = {"code": "unsupported_country_region_territory", "message": "Country, region, or territory not supported",
+          "param": None, "type": "request_forbidden"}  # fmt: skip
+QUOTA = (429, "insufficient_quota", None)
+XAI = "The caller does not have permission to execute the specified operation"
+KIMI = "is currently only available for Coding Agents such as Kimi CLI, Claude Code, Roo Code, Kilo Code, etc."
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        # OpenRouter
+        (403, {"error": {"code": 403, "message": "m requires moderation on OpenRouter. Your input was flagged. "
+                         "No credits were charged.", "metadata": {"reasons": ["violence"]}}}, wrong()),
+        (403, openai("Request blocked: prompt injection patterns detected", code=403), wrong()),
+        (403, openai("Key limit exceeded (total limit). Manage it using https://openrouter.ai/settings/keys", code=403), QUOTA),
+        # xAI
+        (403, {"code": XAI, "error": "Content violates usage guidelines. Team: t, API key ID: 0000, Model: grok"}, wrong()),
+        (403, {"code": XAI, "error": "Your newly created team doesn't have any credits yet."}, QUOTA),
+        (403, {"code": "permission-denied", "error": "Your team has reached its monthly spending limit."}, QUOTA),
+        # Kimi, SiliconFlow
+        (403, openai("You've reached your usage limit for this billing cycle.", "access_terminated_error"), QUOTA),
+        (403, {"code": 30001, "message": "Sorry, your account balance is insufficient", "data": None}, QUOTA),
+        # OpenAI, LiteLLM, Ollama, DashScope, Bedrock, Groq
+        (403, openai("Project `p` does not have access to model `m`", code="model_not_found"), NO_MODEL),
+        (401, openai("key not allowed to access model. This key can only access models=['m']", "key_model_access_denied", "401",
+                     "model"), NO_MODEL),
+        (403, {"error": "this model requires a subscription, upgrade for access: https://ollama.com/upgrade"}, NO_MODEL),
+        (403, openai("Access to model denied. Please make sure you are eligible for using the model."), NO_MODEL),
+        (403, openai("You don't have access to the model with the specified model ID.", "AccessDeniedException"), NO_MODEL),
+        (403, openai("The model `m` is blocked at the project level.", "permissions_error"), NO_MODEL),
+    ],
+)  # fmt: skip
+def test_a_403_that_is_not_about_the_key(status: int, body: Any, expected: tuple[int, str, str | None]) -> None:
+    error = read_error(status, json.dumps(body).encode())
+    assert fate(error) == expected
+    assert error.of_gateway_key() is error  # whose key it was does not matter
+    assert "0000" not in error.message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": REGION},
+        openai(f"Kimi For Coding {KIMI}", "access_terminated_error"),
+        openai("Access denied due to Virtual Network/Firewall rules.", code="403"),
+        [
+            {
+                "error": {
+                    "code": 403,
+                    "message": "Generative Language API has not been used in project 1 before or it is disabled.",
+                }
+            }
+        ],
+        {"type": "error", "error": {"type": "forbidden", "message": "Request not allowed"}},
+    ],
+)
+def test_a_403_for_who_asks_or_from_where_has_its_words(body: Any) -> None:
+    error = read_error(403, json.dumps(body).encode())
+    assert fate(error.of_gateway_key()) == (403, "permission_denied", None)
+    told = for_client(error)
+    assert (told.status, told.final, error.message in told.message) == (502, True, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        openai("The API key is not valid for this model"), openai("Your API key was reported as leaked, in your account."),
+        {"code": "permission-denied", "error": "Access is denied. Please ensure you're using the correct credentials."},
+        {"detail": "Authorization failed"}, {}, openai("no"),
+    ],
+)  # fmt: skip
+def test_a_403_for_the_key_tells_nothing_of_it(body: Any) -> None:
+    error = read_error(403, json.dumps(body).encode())
+    assert error.of_gateway_key().message.startswith("The backend does not accept the gateway's own key (HTTP 403).")
+    assert for_client(error).message.startswith("The backend refused the key")
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad Gateway</html>", b"\xff\xfe", b"[1]", b"null", b"[" * 100_000])

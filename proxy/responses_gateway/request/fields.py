@@ -92,9 +92,7 @@ def required_object(source: Object, key: str, path: str) -> Object:
 def objects(source: Object, key: str, path: str) -> list[Object]:
     """Return a list of objects; absent and null are the empty list."""
     value = source.get(key)
-    if value is None:
-        return []
-    return object_list(value, f"{path}.{key}")
+    return [] if value is None else object_list(value, f"{path}.{key}")
 
 
 def object_list(value: Any, param: str) -> list[Object]:

@@ -130,5 +130,4 @@ def _string(schema: dict[str, Any], name: str) -> str:
 
 
 def _sample(name: str) -> str:
-    lowered = name.lower()
-    return next((text for key, text in _SAMPLES.items() if key in lowered), "example")
+    return next((text for key, text in _SAMPLES.items() if key in name.lower()), "example")

@@ -67,7 +67,7 @@ _STACK = re.compile(
 _EXCEPTION = re.compile(r"(?:[\w.]{1,100}\.)?([A-Z]\w{1,60}(?:Error|Exception|Exit|Interrupt|Timeout))\b")
 _SECRET = re.compile(
     r"\bBearer [^\s\"',]{1,400}|\bsk[-_][\w-]{8,400}|\b(?:gsk|hf|nvapi|xai|ghp|glpat)[-_][\w-]{24,400}"
-    r"|\b(?:authorization|cookie|password|secret|(?:x-)?api[-_]?key|access[-_]?token)[\"']?[:=] {0,3}[\"']?"
+    r"|\b(?:authorization|cookie|password|secret|(?:x-)?api[-_ ]?key(?: id)?|access[-_]?token)[\"']?[:=] {0,3}[\"']?"
     r"(?:Bearer |Basic )?[^\s\"',}]{4,400}"
     r"|(?<=//)[^\s/:@]{1,100}:[^\s/@]{1,100}@",
     re.IGNORECASE,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from responses_gateway.wire.context_overflow import names_overflow, says_overflow
@@ -28,10 +29,8 @@ _STATUSES: dict[str, int] = {
 }
 # Those that numbers mean: of MiniMax in `base_resp.status_code`, of z.ai in `code`.
 _NUMBERS: dict[str, dict[int, int]] = {
-    "status_code": {
-        1001: 504, 1002: 429, 1004: 401, 1008: _QUOTA, 1026: 400, 1039: 429, 1041: 429, 1042: 400, 2013: 400, 2045: 429,
-        2049: 401, 2056: _QUOTA,
-    },
+    "status_code": {1001: 504, 1002: 429, 1004: 401, 1008: _QUOTA, 1026: 400, 1039: 429, 1041: 429, 1042: 400, 2013: 400,
+                    2045: 429, 2049: 401, 2056: _QUOTA},
     "code": {1113: _QUOTA, 1302: 429, 1303: 429, 1305: 429},
 }  # fmt: skip
 # A server, or a proxy in front of it, gave up, or has no capacity left (Groq): the request is not wrong.
@@ -54,10 +53,15 @@ _NO_ENDPOINT = re.compile(
     r"|the requested (?:url|path|route|endpoint|resource)\b",
     re.IGNORECASE,
 )
-# The status of a body with too many bytes, of a server or of a proxy in front of it.
-_TOO_LARGE = 413
-# The status of a method that a path does not have: a chat endpoint has POST.
-_OTHER_METHOD = 405
+
+# What a 403 is about if not the key: words of the request, what is used up, the model; who asks, or from where.
+_NO_KEY = r"(?is)\A(?!.*\b(?:keys?|tokens?|credentials?|authenticat|authorization|log ?in|secret|password))"
+_SUBJECTS = {
+    400: r"(?i)\b(?:input|prompt|content|request)\b.{0,40}\b(?:flagged|violates)\b|\bprompt injection\b|\bcontent policy\b",
+    _QUOTA: r"(?i)\b(?:credits?|balance|quota|budget|(?:usage|spending|key) limit)\b",
+    404: rf"{_NO_KEY}.*\bmodel\b",
+}
+_PLACES = r"country|region|location|network|firewall|account|project|plan|subscription|disabled|available for|not allowed"
 
 # Bytes of a refusal that are searched.
 _SEARCHED = 16 * 1024
@@ -69,9 +73,7 @@ _DEAD_ENGINE = re.compile(r"EngineCore encountered an issue|EngineDead")
 
 # Fields of a chat request that the gateway fills from parameters of another name. Clients cannot send these themselves.
 _CLIENT_NAMES = {
-    "max_tokens": "max_output_tokens",
-    "max_completion_tokens": "max_output_tokens",
-    "max_new_tokens": "max_output_tokens",
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_new_tokens"), "max_output_tokens"),
     "response_format": "text.format",
     "reasoning_effort": "reasoning.effort",
     "verbosity": "text.verbosity",
@@ -162,7 +164,7 @@ def read_error(status: int, body: bytes, retry_after: float | None = None) -> Ap
 def chat_refused(status: int, body: bytes, retry_after: float | None = None) -> ApiError:
     """Return the error for the refusal of a request that was sent with POST, given its status and body: like `read_error`, but
     a server that has something else at this path is a wrong URL."""
-    return _no_endpoint(status) if status == _OTHER_METHOD else read_error(status, body, retry_after)
+    return _no_endpoint(status) if status == HTTPStatus.METHOD_NOT_ALLOWED else read_error(status, body, retry_after)
 
 
 def searched_text(refusal: bytes) -> str:
@@ -196,10 +198,8 @@ def _client_param(param: str) -> str | None:
     if param == "body" or param.isdigit():
         return None
     name = re.split(r"[.\[]", param, maxsplit=1)[0]
-    client_name = _CLIENT_NAMES.get(name)
-    if client_name is None:
-        return param
-    return client_name + param[len(name) :] if name == "response_format" else client_name
+    client_name = _CLIENT_NAMES.get(name, name)
+    return client_name + param[len(name) :] if client_name in (name, "text.format") else client_name
 
 
 def is_dead_engine(error: Any) -> bool:
@@ -227,22 +227,25 @@ def unreadable_answer(body: bytes) -> ApiError:
 
 
 def _classify(status: int, reason: Reason, retry_after: float | None) -> ApiError:
-    code, kind, param = (
-        value if isinstance(value := reason.kinds.get(name), str) else None for name in ("code", "type", "param")
-    )
+    texts = {name: value for name, value in reason.kinds.items() if isinstance(value, str)}
+    code, kind, param = map(texts.get, ("code", "type", "param"))
     message, has_message = _message_of(status, reason)
     if _is_overflow(status, code, kind, param, reason):
         return ApiError(400, message, code="context_length_exceeded", param="input", quoted=has_message)
     meant = _meant_status(status, reason.kinds)
+    meant = _subject_of(meant, code, param, message) if meant in {401, 403} else meant
     if meant in {_QUOTA, 429}:
         name = "insufficient_quota" if meant == _QUOTA else "rate_limit_exceeded"
         told = _WAIT.search(message) if retry_after is None else None
         wait = float(told[1]) if told else retry_after
-        final = wait is None and (meant == _QUOTA or status == _TOO_LARGE)  # more than a minute's limit in one request (Groq)
+        final = wait is None and (
+            meant == _QUOTA or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        )  # more than a minute's limit in one request (Groq)
         return ApiError(429, message, type="rate_limit_error", code=name, retry_after=wait, quoted=has_message, final=final)
     if meant in {401, 403}:
         name = "invalid_api_key" if meant == 401 else "permission_denied"
-        return ApiError(meant, message, type="authentication_error", code=name, quoted=has_message)
+        of_place = meant == 403 and re.search(rf"{_NO_KEY}.*\b(?:{_PLACES})\b", message)
+        return ApiError(meant, message, type="permission_error" if of_place else "authentication_error", code=name, quoted=True)
     if 400 <= meant < 500 or (status == 500 and _INVALID_REQUEST.match(reason.words)):
         return _refused(meant, message, param, reason)
     # 500 would make Codex hide the message; 502 tells that the backend failed.
@@ -262,6 +265,13 @@ def _meant_status(status: int, kinds: Mapping[str, Any]) -> int:
     return next((other for other in meant if other != status), status) if status >= 500 else _TIMES.get(status, status)
 
 
+def _subject_of(status: int, code: str | None, param: str | None, message: str) -> int:
+    """Return the status that says what a 401 or a 403 is about; its own if that is the key, or who asks."""
+    if param == "model" or code == "model_not_found":  # LiteLLM, OpenAI
+        return 404
+    return next((meant for meant, words in _SUBJECTS.items() if status == 403 and re.search(words, message)), status)
+
+
 def _number(value: Any) -> int:
     """Return the number that a code is, which may be a text; 0 for anything else."""
     return value if type(value) is int else int(value) if type(value) is str and re.fullmatch("[0-9]{1,5}", value) else 0
@@ -277,7 +287,9 @@ def _refused(status: int, message: str, param: str | None, reason: Reason) -> Ap
     if status == 400 and not said:  # a server that reads the request says what is wrong with it
         message = "The backend refused the request without giving a reason (HTTP 400). Its log may have one."
         return ApiError(400, message, code="refused_without_reason", param=param)
-    if status == _TOO_LARGE:  # what helps is less of it, but not fewer tokens: no overflow, at which clients would compact
+    if (
+        status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    ):  # what helps is less of it, but not fewer tokens: no overflow, at which clients would compact
         plain = "The request body is larger than the backend, or a proxy in front of it, accepts (HTTP 413)."
         message = message if said and not reason.plain else plain
         return ApiError(400, message, code="request_too_large", param=param, quoted=bool(said))

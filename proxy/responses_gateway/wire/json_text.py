@@ -70,9 +70,7 @@ def quoted(value: Any) -> bytes:
 
 def sendable(text: str) -> str:
     """Return the text as a client gets it: halves of surrogate pairs cannot be sent."""
-    if text.isascii():
-        return text
-    return text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def json_object(text: str) -> str | None:

@@ -162,9 +162,12 @@ _BOTH = re.compile(r"\brequested (?:about |a total of )?(\d+) tokens", re.IGNORE
 
 def for_client(error: ApiError) -> ApiError:
     """Return an error in the words of this protocol, as far as they do not depend on where the parts of the request stand. A
-    key that a backend refuses is not the client's."""
+    key that a backend refuses is not the client's, and clients would ask for another one if it refuses who asks."""
     if not error.quoted:
         return error
+    if error.type == "permission_error":
+        words = f"The backend refuses such requests (HTTP 403): {error.message}"
+        return ApiError(502, words, type="server_error", code="server_error", quoted=True, final=True)
     if error.status in (401, 403):
         return key_refused(error.status)
     renamed = error.copy()

@@ -173,6 +173,24 @@ def test_a_refusal_of_the_gateway_s_own_key_is_not_the_client_s_fault(
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("message", "status", "code"),
+    [
+        ("m requires moderation on OpenRouter. Your input was flagged.", 400, "invalid_prompt"),
+        ("Your team has reached its monthly spending limit.", 429, "insufficient_quota"),
+        ("Project `p` does not have access to model `m`", 404, "model_not_found"),
+        ("Country, region, or territory not supported", 403, "permission_denied"),
+    ],
+)
+def test_a_403_that_is_not_about_the_gateway_s_key_tells_what_it_is_about(message: str, status: int, code: str) -> None:
+    async def test() -> None:
+        body = json.dumps({"error": {"message": message, "code": 403}}).encode()
+        for answer in await refusal_of(refusing(403, body), backend_api_key="ours"):
+            assert assert_error(answer, status, code) == message
+
+    run(test())
+
+
 @pytest.mark.parametrize("make", ["vllm", "sglang", "llamacpp", "ollama", "openai"])
 def test_statuses_in_the_wording_of_each_server(make: str) -> None:
     async def test() -> None:

@@ -307,6 +307,7 @@ def refusal(message: str) -> bytes:
     [
         (401, "bad key", 502, "api_error", "refused the key"),
         (403, "no", 502, "api_error", "refused the key"),
+        (403, "Country, region, or territory not supported", 502, "api_error", "Country, region, or territory not supported"),
         (404, "The model `m` does not exist.", 404, "not_found_error", "does not exist"),
         (400, "max_tokens must be at least 1", 400, "invalid_request_error", "max_tokens"),
         (400, "This model's maximum context length is 9 tokens. However, your messages resulted in 10 tokens.", 400,

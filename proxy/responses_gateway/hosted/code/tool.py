@@ -106,8 +106,7 @@ class CodeInterpreter:
             parts.append(f"Files written: {', '.join(outcome.files)}")
         if outcome.images:
             parts.append(f"Images shown to the user: {len(outcome.images)}")
-        text = "\n".join(part for part in parts if part)
-        return text or "The code ran and printed nothing."
+        return "\n".join(part for part in parts if part) or "The code ran and printed nothing."
 
 
 def _outputs(outcome: CodeOutcome) -> list[dict[str, str]]:

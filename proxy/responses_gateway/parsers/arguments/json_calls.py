@@ -129,9 +129,7 @@ class JsonEnvelopeReader(ArgumentsReader):
             return self._begin_span(at, self._read_key)
         if char == ",":
             return at + 1
-        if char == "}":
-            return self._end_object(text, at + 1)
-        return self._fail(text, at)
+        return self._end_object(text, at + 1) if char == "}" else self._fail(text, at)
 
     def _read_key(self, text: str, at: int) -> int:
         at = self._read_span(text, at)

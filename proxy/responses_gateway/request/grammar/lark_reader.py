@@ -241,6 +241,4 @@ def _string(text: str) -> String:
 
 def _character(match: re.Match[str]) -> str:
     escape = match[1]
-    if len(escape) > 1:
-        return chr(int(escape[1:], 16))
-    return _LETTERS.get(escape, escape)
+    return chr(int(escape[1:], 16)) if len(escape) > 1 else _LETTERS.get(escape, escape)

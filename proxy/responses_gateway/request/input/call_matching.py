@@ -187,9 +187,7 @@ class _Matcher:
 def is_other_turn(call: TurnKey | None, following: TurnKey | None, *, is_call: bool) -> bool:
     """Tell whether what is `following` a call belongs to another turn. Where the ids of the items do not tell, further calls
     were made together with it, and anything else was said later."""
-    if call is None or following is None:
-        return not is_call
-    return call != following
+    return not is_call if call is None or following is None else call != following
 
 
 def open_items(items: Sequence[Any]) -> set[int]:

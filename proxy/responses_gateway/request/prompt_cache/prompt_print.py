@@ -95,9 +95,7 @@ class PromptPrint(msgspec.Struct, array_like=True, frozen=True):
 
     def shared_messages(self, earlier: PromptPrint) -> int:
         """Return how many messages behind the instructions are the same."""
-        mine = self.messages[self.leading * _WIDTH :]
-        theirs = earlier.messages[earlier.leading * _WIDTH :]
-        return _common(mine, theirs)
+        return _common(self.messages[self.leading * _WIDTH :], earlier.messages[earlier.leading * _WIDTH :])
 
     def in_common(self, earlier: PromptPrint) -> int:
         """Return how many messages at the beginning are the same."""

@@ -42,7 +42,7 @@ from responses_gateway.wire.errors import (
     server_error,
     unknown_model,
 )
-from responses_gateway.wire.messages import key_refused
+from responses_gateway.wire.messages import for_client
 
 # How long a list is kept, in seconds: Codex asks twice at once, and several windows of a user start together.
 KEPT_SECONDS = 3.0
@@ -266,9 +266,7 @@ class MessagesModels:
         try:
             listed: Sequence[Mapping[str, Any]] = (await self._models.listed(request))["data"]
         except Refused as refused:
-            if refused.status in (401, 403):
-                raise key_refused(refused.status) from None
-            raise read_error(refused.status, refused.body) from None
+            raise for_client(read_error(refused.status, refused.body)) from None
         return listed
 
 

@@ -213,8 +213,7 @@ def images_of(turns: list[Turn]) -> ImageUsage | None:
 
 
 def _sum(earlier: Usage, later: Usage) -> Usage:
-    fields = Usage.__struct_fields__
-    return Usage(*(_sum_of(getattr(earlier, name), getattr(later, name)) for name in fields))
+    return Usage(*(_sum_of(getattr(earlier, name), getattr(later, name)) for name in Usage.__struct_fields__))
 
 
 def _sum_of(earlier: int | None, later: int | None) -> int | None:
