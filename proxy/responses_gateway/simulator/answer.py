@@ -162,8 +162,7 @@ def _faults_now(faults: Faults, request: ChatRequest, app: web.Application) -> F
     if faults.step is not None and faults.step != step:
         return Faults()
     asked = request.question.partition("\n")[0]  # clients that ask for the rest of an answer add lines to their message
-    message = f"{asked}\0{step}"
-    return faults if app[FAULT_COUNTS].count(message, faults.times) else Faults()
+    return faults if app[FAULT_COUNTS].count(f"{asked}\0{step}", faults.times) else Faults()
 
 
 def _script(request: ChatRequest, directives: Directives, dialect: Dialect) -> Script:

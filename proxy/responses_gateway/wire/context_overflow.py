@@ -193,6 +193,8 @@ def most_output(message: str, asked: int) -> int | None:
     says nothing of that: the largest number below what was asked for, where only the output is spoken of."""
     told = _THOUSANDS.sub("", message[:_LONGEST].lower())
     text = told.translate(_MARKS)
+    if paid := re.search(r"\bcan only afford (\d{4,7})\b", text):  # OpenRouter; with fewer there is no answer worth it
+        return int(paid[1])
     if not _OUTPUT.search(text) or any(other.search(text) for other in (_INPUT, _WINDOW, _OTHER_LIMIT)):
         return None
     most = max((number for number in map(int, _TOKEN_COUNT.findall(told)) if number < asked), default=None)

@@ -252,6 +252,24 @@ def test_a_message_asks_for_no_more_tokens_than_the_server_takes(message: str, m
     run(test())
 
 
+def test_a_message_asks_for_no_more_tokens_than_are_paid_for_and_for_more_once_they_are() -> None:
+    async def test() -> None:
+        words = (
+            "This request requires more credits, or fewer max_tokens. You requested up to 32000 tokens, but can only afford "
+        )
+        refused = {"status": 402, "json": {"error": {"message": f"{words}27342. To increase, visit the settings", "code": 402}}}
+        rules = [{"if": {"above": {"max_completion_tokens": 27_342}}, "answer": refused}]
+        async with served_by(rules) as (served, (server,)):
+            assert "parameter:max_tokens" in (await say(served, "messages", max_tokens=32_000)).known["losses"]
+            rules.clear()
+            assert "losses" not in (await say(served, "messages", max_tokens=32_000)).known
+            assert [request["max_completion_tokens"] for request in server.requests] == [32_000, 27_342, 32_000]
+            rules[:] = [{"if": {"above": {"max_completion_tokens": 1}}, "answer": refused}]
+            assert "more credits" in (await say(served, "messages", max_tokens=32_000)).known["error"]["message"]
+
+    run(test())
+
+
 def test_a_limit_is_found_under_either_name_and_beside_other_numbers() -> None:
     async def test() -> None:
         message = "Value error, max_tokens must be less than or equal to 8192"

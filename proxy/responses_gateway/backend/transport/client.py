@@ -163,12 +163,14 @@ class Backend:
         """Repeat a refused request without the fields of our own that the refusal names. Return the last answer."""
         known = self.learned.get(model, {})
         changes = known
+        refused = chat.status
         try:
             for _ in range(ATTEMPTS):
                 following = further_changes(await chat.early_refusal(), body, changes, added)
                 if following == changes:
                     break
                 changes = following
+                refused = chat.status
                 chat.close()
                 chat = await self._send_chat(changed(body, changes, added), headers)
                 if chat.status not in refusals_of(added):
@@ -176,7 +178,7 @@ class Backend:
         except BaseException:
             chat.close()
             raise
-        if chat.status == 200:  # otherwise the fields were not the reason
+        if chat.status == 200 and refused != 402:  # the fields were the reason, and stay one; what is paid for changes
             self.learned.note(model, changes)
             for path, instead in sorted(changes.items() - known.items()):
                 self._on_refused_field(model, path, instead)

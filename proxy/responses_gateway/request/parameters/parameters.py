@@ -40,7 +40,7 @@ _INCLUDED = {kind.item.include: kind.name for kind in HOSTED.values() if kind.it
 _VARIABLES = "chat_template_kwargs"
 # Fields that no client has asked for: a limit, a format's strictness, and what keeps a model from thinking.
 _OWN_LIMITS = {"max_completion_tokens": AddedField("max_tokens"), "max_tokens": AddedField("max_completion_tokens")}
-_OWN = AddedField()
+_OWN = AddedField(also=402)  # a limit beyond what is paid for
 _OWN_EFFORT = AddedField(word=True, switch=True)
 _OWN_SWITCH = AddedField(switch=True)
 # The parameters that `refuse_unsupported` looks at.

@@ -133,5 +133,4 @@ def _texts(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _last_question(messages: Sequence[Mapping[str, Any]]) -> str:
     """Return the text of the last user message."""
-    user_messages = [message for message in messages if message.get("role") == "user"]
-    return next(_texts(user_messages[-1:]), "")
+    return next(_texts([message for message in messages if message.get("role") == "user"][-1:]), "")
