@@ -57,7 +57,7 @@ class SampledCall:
 
     __slots__ = (
         "_finish_reason", "_hides_logprobs", "_ids", "_index", "_log_probs", "_prompt", "_silent", "_weight_version", "_whole",
-        "backend", "texts",
+        "backend", "stopped", "texts",
     )  # fmt: skip
 
     def __init__(self, *, hides_logprobs: bool) -> None:
@@ -73,6 +73,7 @@ class SampledCall:
         self._weight_version: str | None = None
         self._whole = True  # no id is missing
         self._silent = True  # the server has sent no id
+        self.stopped = False  # the response ended before its answer
 
     def cut(self, kept: int) -> None:
         """Keep the first ids: what follows comes from another backend."""
@@ -148,7 +149,7 @@ class SampledCall:
     def tokens(self, left: Left | None = None) -> SampledTokens:
         """Return what came, behind the end of the answer, or before that, if it was `left`."""
         finish_reason = self._finish_reason
-        left = left if finish_reason is None else None
+        left = (left or ("stopped" if self.stopped else None)) if finish_reason is None else None
         prompt = ids_in(self._prompt)
         reason: Reason | None = None
         if self._silent:

@@ -607,10 +607,17 @@ class Translator:
         return "completed"
 
 
+def was_stopped(translator: Translator) -> bool:
+    """Tell whether `stop_after_item` has ended the response, so that its backend may still be generating."""
+    return translator.stop_reason is not None and translator.incomplete_reason == translator.stop_reason
+
+
 def _show_tokens(translator: Translator, recorder: CallRecorder) -> None:
     """Add what the model sampled last to the last item, if the client wants it and that turn has an item."""
     lifecycle = translator.lifecycle
     items = lifecycle.writer.done[lifecycle.turn.first_item :]
+    if recorder.calls:
+        recorder.calls[-1].stopped = was_stopped(translator)
     if recorder.shows is None or not recorder.calls or not items or lifecycle.writer is not translator.writer:
         return
     members = recorder.shows(recorder.calls[-1], [msgspec.json.decode(item) for item in items])

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from tests.hosted.websites import searched_web
+from tests.server.features.test_rollouts import ARRAYS
 from tests.server.fleet_of_simulators import fleet
 from tests.server.resources.test_socket_steering import end_of
 from tests.server.resources.test_websocket_resource import Socket, connect
@@ -260,7 +261,7 @@ def test_a_response_that_is_steered_has_its_tokens_and_its_successor_continues_i
     async def test() -> None:
         async with simulated(store="memory") as served, connect(served, **ROLLOUT) as socket:
             asked = "scenario: reasoning tokens: 400 tps: 800"
-            await socket.send(asked)
+            await socket.send(asked, include=["token_ids"])
             response_id = await deltas(socket, 5)
             await socket.raw.send_json({"type": "response.steer", "previous_response_id": response_id, "input": "shorter"})
             stopped = await end_of(socket)
@@ -274,5 +275,7 @@ def test_a_response_that_is_steered_has_its_tokens_and_its_successor_continues_i
             assert (begun["reason"], begun.get("finish_reason")) == ("stopped", None)
             assert 0 < len(ids) < len(full["generation_token_ids"])
             assert ids == full["generation_token_ids"][: len(ids)]
+            shown = {name: stopped["output"][-1].get(name) for name in ARRAYS}
+            assert shown == {name: begun[name] for name in ARRAYS}
 
     run(test())

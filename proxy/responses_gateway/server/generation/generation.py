@@ -19,7 +19,7 @@ from responses_gateway.settings import Settings
 from responses_gateway.stream.answer.answer import Answer
 from responses_gateway.stream.lifecycle.machine import Lifecycle
 from responses_gateway.stream.lifecycle.needs import AnotherTurn, BrokenOff, Continue, Ended, NotAnswered, RunCalls, Verdict
-from responses_gateway.stream.translator import Translator
+from responses_gateway.stream.translator import Translator, was_stopped
 from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.sse import COMMENT
 
@@ -538,11 +538,6 @@ class Generation:
     def resume(self) -> None:
         """Read on from the backend."""
         self._upstream.resume()
-
-
-def was_stopped(translator: Translator) -> bool:
-    """Tell whether `stop_after_item` has ended the response, so that its backend may still be generating."""
-    return translator.stop_reason is not None and translator.incomplete_reason == translator.stop_reason
 
 
 def shutting_down() -> ApiError:

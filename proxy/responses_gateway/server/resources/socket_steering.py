@@ -39,7 +39,7 @@ class SocketSteering:
     def answer(self, message: Message, size: int, running: Creation | None, elsewhere: Sequence[Steer]) -> None:
         """Answer a `response.steer`. `elsewhere`: those that wait in other lanes."""
         notice = self._take(message, size, elsewhere)
-        if running is not None and notice_of(notice) == running.translator.response_id:
+        if running is not None and message["previous_response_id"] == running.translator.response_id:
             if running.translator.ended:
                 self._early.append(notice)
                 self.unsent_bytes += size
@@ -148,11 +148,6 @@ class SocketSteering:
         waiting = {steer.id for steer in self.steers.waiting}
         for steer_id in [steer_id for steer_id in self._held if steer_id not in waiting]:
             self._held.pop(steer_id).close()
-
-
-def notice_of(notice: Accepted | Failed) -> str:
-    """Return the id of the response that a notice is about."""
-    return notice.steer.response_id if isinstance(notice, Accepted) else notice.response_id
 
 
 def _obstacle(creation: Creation) -> str | None:

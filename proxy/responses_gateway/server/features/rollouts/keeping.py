@@ -14,10 +14,9 @@ from responses_gateway.request.rollouts.links import Link, answer_of_message, li
 from responses_gateway.request.turns import answer_message
 from responses_gateway.server.features.rollouts.spans import ItemSpan, item_spans
 from responses_gateway.server.features.rollouts.token_chain import NO_IDS, IdsOutcome, TokenChain, TreeName
-from responses_gateway.server.generation.generation import was_stopped
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
-from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.server.generation.request_log.facts import RequestFacts, is_cancelled
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.token_trees import CallRecord, CallTokens, Parentage, TokenTreeTable
@@ -153,9 +152,7 @@ class ResponseKeeper:
         """Return why the last call may have been left before its end."""
         if not translator.ended or (self._facts is not None and self._facts.client_left):
             return "client_left"
-        if translator.error is not None and translator.error.status == 499:
-            return "cancelled"
-        return "stopped" if was_stopped(translator) else None
+        return "cancelled" if is_cancelled(translator) else None
 
     def _details(
         self, translator: Translator, number: int, tokens: SampledTokens, items: Sequence[Mapping[str, Any]]
