@@ -80,6 +80,19 @@ def test_titles_compactions_and_sub_agents_are_calls_of_their_own() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("wanted", ["1", "true", "True", "0", "false"])
+def test_a_rollout_asks_for_prompts_as_ids_by_a_header(wanted: str) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            headers = {"X-Rollout-Id": "ep1", "X-Token-True": wanted}
+            one = await said(served, user("scenario: plain"), headers=headers)
+            await said(served, user("scenario: plain"), *one["output"], user("and now?"), headers=headers)
+            calls = (await read(served))["calls"]
+        assert [call.get("token_true", False) for call in calls] == [False, wanted.lower() in ("1", "true")]
+
+    run(test())
+
+
 @pytest.mark.parametrize("token_true", ["0", "1"])
 @pytest.mark.parametrize("warms", [{"generate": False}, {"prompt_cache_options": {"prewarm": True}}])
 def test_a_warm_up_is_a_call_of_its_own(warms: Json, token_true: str) -> None:

@@ -52,7 +52,7 @@ class Keeping:
         if not shows and not by_ids and ROLLOUT_HEADER not in headers:
             return prepared
         rollout = named_rollout(headers)
-        by_ids = by_ids or (rollout is not None and headers.get(TOKEN_TRUE_HEADER) == "1")
+        by_ids = by_ids or (rollout is not None and headers.get(TOKEN_TRUE_HEADER, "").lower() in ("1", "true"))
         place = await self._place(prepared, rollout)
         options = prepared.options
         recorder = CallRecorder(hides_logprobs=not options.logprobs, shows=shown if shows else None)
