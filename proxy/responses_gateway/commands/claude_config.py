@@ -14,14 +14,7 @@ from typing import Any
 
 from responses_gateway.commands import Unusable, client_files
 from responses_gateway.commands.client_files import change, restore, restore_own
-from responses_gateway.commands.gateway_offer import (
-    DEFAULT_URL,
-    Offer,
-    key_in,
-    offer_of,
-    read_url,
-    warn_of_small_window,
-)
+from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, key_in, offer_of, read_url, warn_of_small_window
 
 # What Claude Code would go to another server with, or would send along.
 OTHER_CREDENTIALS = re.compile(r"ANTHROPIC_API_KEY|CLAUDE_CODE_USE_.+")

@@ -9,8 +9,7 @@ from responses_gateway.settings.section import Section, only
 # What stands in the prompt for the text that is to be judged.
 TEXT = "{text}"
 _Prompt = Annotated[
-    str | None,
-    only(lambda prompt: TEXT in prompt, "the prompt must contain {text}, which stands for the text to be judged"),
+    str | None, only(lambda prompt: TEXT in prompt, "the prompt must contain {text}, which stands for the text to be judged")
 ]
 
 

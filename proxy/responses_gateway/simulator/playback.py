@@ -103,11 +103,7 @@ class Player:
 
 
 async def stream_frames(
-    request: web.Request,
-    frames: Frames,
-    first_token_seconds: float,
-    tokens_per_second: float,
-    finish_reason: str | None = None,
+    request: web.Request, frames: Frames, first_token_seconds: float, tokens_per_second: float, finish_reason: str | None = None
 ) -> web.StreamResponse:
     """Answer with an event stream, and count how it ended: with this `finish_reason`, if one is counted."""
     transport = request.transport

@@ -26,11 +26,34 @@ from tests.server.running_gateway import (
     run,
     simulated,
 )
+from tests.server.scripted_backend import CLOSED_HEAD, answering, backend, text_stream
 from tests.waiting import PATIENCE
 
 JSON = {"Content-Type": "application/json"}
 BODY = json.dumps(QUESTION).encode()
 MEBIBYTE = 1024 * 1024
+
+
+# ---- event streams -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("door", ["responses", "messages"])
+def test_lines_end_only_where_events_do_for_clients_with_other_ideas_of_a_line(door: str) -> None:
+    said = ["caf\u00e9 \u201ca\u201d ", "one\u2028two ", "\\\u2029", "three\u0085four", "\u2028"]
+
+    async def test() -> None:
+        asked = {**QUESTION, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        body = {name: asked[name] for name in ("model", "stream", "input" if door == "responses" else "messages")}
+        async with backend(answering(CLOSED_HEAD, b"".join(text_stream(*said)))) as behind, gateway(behind.url) as served:
+            answer = await ask(served, "POST", f"/v1/{door}", json={"max_tokens": 100, **body} if door == "messages" else body)
+        lines = [line for line in answer.body.decode().splitlines() if line]
+        assert all(line.startswith(("event: ", "data: ")) for line in lines)
+        data = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        deltas = [event["delta"] for event in data if "delta" in event]
+        texts = [delta if isinstance(delta, str) else delta.get("text", "") for delta in deltas]
+        assert "".join(texts) == "".join(said)
+
+    run(test())
 
 
 # ---- methods and paths ------------------------------------------------------------------------------------------------

@@ -138,14 +138,7 @@ class Creation:
     prepared: PreparedRequest
     translator: Translator
 
-    def __init__(
-        self,
-        responses: Responses,
-        caller: Caller,
-        drop_client: DropClient,
-        *,
-        for_compaction: bool = False,
-    ) -> None:
+    def __init__(self, responses: Responses, caller: Caller, drop_client: DropClient, *, for_compaction: bool = False) -> None:
         """`for_compaction`: the response is needed to make another one."""
         loop = asyncio.get_running_loop()
         self.in_force = responses.live.current

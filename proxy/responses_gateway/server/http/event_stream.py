@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import struct
+import sys
 import termios
 from collections.abc import Callable
 
@@ -12,6 +12,7 @@ from aiohttp import HttpVersion11, web
 
 from responses_gateway.server.http import aiohttp_internals
 from responses_gateway.server.http.exchange import EXCHANGE
+from responses_gateway.wire.sse import on_one_line
 
 # Bytes that may wait in the transport before it counts as full; asyncio's and uvloop's own limit.
 _HIGH_WATER = 64 * 1024
@@ -72,6 +73,7 @@ class EventStream:
 
     def write(self, data: bytes) -> None:
         """Send events. Do nothing when the client has disconnected: the handler is being cancelled then."""
+        data = on_one_line(data)
         self._sent += len(data)
         if self._held is not None:
             self._held.append(data)
@@ -86,6 +88,7 @@ class EventStream:
 
     async def finish(self, last: bytes) -> None:
         """Send what was not flushed, the last events and the end of the body, in one write."""
+        last = on_one_line(last)
         self._sent += len(last)
         held = self._held or []
         self._held = None
@@ -201,5 +204,4 @@ def _in_kernel(transport: asyncio.Transport) -> int:
         found = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
     except (OSError, ValueError):
         return 0
-    size: int = struct.unpack("i", found)[0]
-    return size
+    return int.from_bytes(found, sys.byteorder)

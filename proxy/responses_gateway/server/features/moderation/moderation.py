@@ -7,15 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from responses_gateway.request.parameters.moderation import Modes
-from responses_gateway.server.features.moderation.guard import (
-    OVERLAP,
-    SAFE,
-    Guard,
-    GuardFailed,
-    InputTooLong,
-    Judgement,
-    Side,
-)
+from responses_gateway.server.features.moderation.guard import OVERLAP, SAFE, Guard, GuardFailed, InputTooLong, Judgement, Side
 from responses_gateway.wire.chat import has_media, texts_in
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, invalid_request, server_error
