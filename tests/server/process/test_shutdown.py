@@ -99,7 +99,7 @@ def test_streams_may_finish(first: str) -> None:
                 await connected.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
                 await connected.read_until(b'"ok"')
             running.process.send_signal(signal.SIGTERM)
-            await refused(running)
+            await listens_no_more(running)
             await probe.send(b"GET /ready HTTP/1.1\r\nHost: x\r\n\r\n")
             await probe.read_all()
             assert b"HTTP/1.1 503" in probe.received
@@ -124,24 +124,41 @@ def test_streams_may_finish(first: str) -> None:
 STOPPED_BEFORE_CLOSING = """
 import asyncio, os, signal
 from responses_gateway.server.process import serve
-sleep = asyncio.sleep
+sleep = next_sleep = asyncio.sleep
 async def stop_once(seconds):
     if seconds != serve._LAST_HANDSHAKES:
         return await sleep(seconds)
-    asyncio.sleep = sleep
+    asyncio.sleep = next_sleep
     os.kill(os.getpid(), signal.SIGSTOP)
 asyncio.sleep = stop_once
 """
 
 
+#: Then hold it up once more while it takes the connection, after so many rounds of the event loop.
+HELD_UP_AFTER_ROUNDS = """
+import time
+async def sleep_held_up(seconds):
+    asyncio.sleep = sleep
+    hold_up(ROUNDS)
+    await sleep(seconds)
+def hold_up(rounds):
+    call = (hold_up, rounds - 1) if rounds else (time.sleep, 0.1)
+    asyncio.get_running_loop().call_soon(*call)
+next_sleep = sleep_held_up
+"""
+
+
+@pytest.mark.parametrize("rounds", [None, 0, 1, 2])
 @pytest.mark.parametrize("first", ["", WITHOUT_UVLOOP], ids=["uvloop", "asyncio"])
-def test_a_connection_that_waits_to_be_accepted_is_answered(first: str) -> None:
+def test_a_connection_that_waits_to_be_accepted_is_answered(first: str, rounds: int | None) -> None:
     """As on a machine that gives the process no time just then: closing the socket would reset the connection."""
+    held_up = "" if rounds is None else HELD_UP_AFTER_ROUNDS.replace("ROUNDS", str(rounds))
 
     async def test() -> None:
         stream = Stream()
         stream.go_on.set()
-        async with backend(stream) as behind, program(behind.url, first=f"{first}\n{STOPPED_BEFORE_CLOSING}") as running:
+        before = f"{first}\n{STOPPED_BEFORE_CLOSING}\n{held_up}"
+        async with backend(stream) as behind, program(behind.url, first=before) as running:
             running.process.send_signal(signal.SIGTERM)
             await until(lambda: psutil.Process(running.process.pid).status() == psutil.STATUS_STOPPED)
             client = await RawClient.connect(running)
@@ -159,32 +176,39 @@ serve._LAST_REQUESTS = 60
 """
 
 
-def test_the_first_request_of_a_connection_that_was_just_accepted_is_answered() -> None:
-    """As a proxy sends it that has connected before it learned that the gateway leaves."""
+@pytest.mark.parametrize("first", ["", WITHOUT_UVLOOP], ids=["uvloop", "asyncio"])
+@pytest.mark.parametrize("held_up", [False, True], ids=["", "held up"])
+def test_the_first_request_of_a_connection_that_was_just_accepted_is_answered(first: str, held_up: bool) -> None:
+    """As a proxy sends it that has connected before it learned that the gateway leaves. A process that is held up looks for it
+    in the round of the event loop in which it comes."""
 
     async def test() -> None:
         stream = Stream()
         stream.go_on.set()
-        async with backend(stream) as behind, program(behind.url, first=PATIENT_WITH_NEW_CONNECTIONS) as running:
+        async with (
+            backend(stream) as behind,
+            program(behind.url, first=f"{first}\n{PATIENT_WITH_NEW_CONNECTIONS}") as running,
+        ):
             client = await RawClient.connect(running)
             running.process.send_signal(signal.SIGTERM)
-            await refused(running)
+            await listens_no_more(running)
+            if held_up:
+                running.process.send_signal(signal.SIGSTOP)
             await client.post()
+            if held_up:
+                await asyncio.sleep(0.1)
+                running.process.send_signal(signal.SIGCONT)
             assert await ended(client) == "completed"
             assert (await running.exit())[0] == 0
 
     run(test())
 
 
-async def refused(running: Program) -> None:
-    """Wait until no new connection is taken."""
-    for _ in range(1000):
-        try:
-            (await RawClient.connect(running)).close()
-        except ConnectionRefusedError:
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("still taking connections")
+async def listens_no_more(running: Program) -> None:
+    """Wait until no new connection is taken. Nothing connects to find out, because the program still answers requests on other
+    connections while it waits for the first one on a connection that it has taken."""
+    process = psutil.Process(running.process.pid)
+    await until(lambda: all(each.status != psutil.CONN_LISTEN for each in process.net_connections("tcp")))
 
 
 def test_what_does_not_finish_in_time_fails() -> None:
@@ -206,7 +230,7 @@ def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
         async with backend(Stream()) as behind, program(behind.url, "--drain-timeout", "600") as running:
             client = await streaming(running)
             running.process.send_signal(number)
-            await refused(running)
+            await listens_no_more(running)
             running.process.send_signal(number)
             assert await ended(client) == "failed"
             assert (await running.exit())[0] == 0

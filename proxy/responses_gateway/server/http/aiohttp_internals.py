@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
@@ -104,9 +104,10 @@ def requests_under_way(server: web.Server) -> list[web.BaseRequest]:
     return [request for request in current if request is not None]
 
 
-def awaits_first_request(server: web.Server) -> bool:
-    """Tell whether there is a connection on which no request has come yet."""
-    return any(connection._request_count == 0 for connection in server.connections)
+def awaits_request(connections: Iterable[RequestHandler]) -> bool:
+    """Tell whether there is a connection on which no request has come yet, or one that has not reached its handler."""
+    idle = [connection for connection in connections if connection._current_request is None]
+    return any(not each._request_count or each._waiter is None or each._waiter.done() for each in idle)
 
 
 async def drain(request: web.Request) -> None:

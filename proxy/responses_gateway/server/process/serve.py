@@ -22,7 +22,7 @@ from responses_gateway.parsers.vllm import VllmMissing
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.app import create_app, create_operations_app
 from responses_gateway.server.generation.in_flight import State
-from responses_gateway.server.http.aiohttp_internals import awaits_first_request
+from responses_gateway.server.http.aiohttp_internals import awaits_request
 from responses_gateway.server.http.connections import Runner, body_limit
 from responses_gateway.server.lifespan import open_parts, try_parts
 from responses_gateway.server.metrics import CERTIFICATE_EXPIRY, WORKERS
@@ -264,7 +264,7 @@ class _Server:
         await self._stop_listening()
         stopped_at = asyncio.get_running_loop().time()
         # Who has just connected may not know of the end: a proxy in front would not send its request again.
-        await becomes_true(lambda: not self._awaits_first_request, _LAST_REQUESTS)
+        await becomes_true(lambda: not awaits_request(self._connections), _LAST_REQUESTS)
         await in_flight.drain(stop_signals.stop_now, self._parts.settings.drain_timeout)
         left = _LAST_REQUESTS - (asyncio.get_running_loop().time() - stopped_at)
         # Handshakes of TLS are in no list of connections.
@@ -281,16 +281,12 @@ class _Server:
         await becomes_true(lambda: not waiting.poll(0), _LAST_ACCEPTED)
         while self._sites:
             await self._sites.pop().stop()
+        await asyncio.sleep(0)  # a connection is in the list in the round of the event loop after that which accepts it
 
     @property
-    def _connections(self) -> int:
+    def _connections(self) -> list[web.RequestHandler]:
         server = self._runners[0].server
-        return 0 if server is None else len(server.connections)
-
-    @property
-    def _awaits_first_request(self) -> bool:
-        server = self._runners[0].server
-        return server is not None and awaits_first_request(server)
+        return [] if server is None else server.connections
 
 
 def _use(parts: Parts, reloading: Reloading, settings: Settings) -> Reloaded:
