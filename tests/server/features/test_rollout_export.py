@@ -80,6 +80,25 @@ def test_titles_compactions_and_sub_agents_are_calls_of_their_own() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("pattern", ["Codex-*", "sim*"])
+def test_a_model_has_prompts_as_ids_by_a_client_s_name_of_it_and_by_the_backends(pattern: str) -> None:
+    async def test() -> None:
+        async with (
+            serving(create_app()) as url,
+            gateway(
+                backends={"one": {"url": url, "aliases": {"codex-x": "simulator"}}}, models={pattern: {"token_true": True}}
+            ) as served,
+        ):
+            fields = {"model": "codex-x", "headers": {"X-Rollout-Id": "ep1"}}
+            one = await post(served, input=[user("scenario: plain")], **fields)
+            again = [user("scenario: plain"), *one.final["output"], user("scenario: plain, again")]
+            assert (await post(served, input=again, **fields)).final["status"] == "completed"
+            calls = (await read(served))["calls"]
+        assert [call.get("token_true", False) for call in calls] == [False, True]
+
+    run(test())
+
+
 @pytest.mark.parametrize("wanted", ["1", "true", "True", "0", "false"])
 def test_a_rollout_asks_for_prompts_as_ids_by_a_header(wanted: str) -> None:
     async def test() -> None:

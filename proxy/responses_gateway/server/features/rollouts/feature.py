@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from fnmatch import fnmatch
+from fnmatch import fnmatchcase
 from shutil import disk_usage
 
 import msgspec
@@ -48,7 +48,7 @@ class Keeping:
         `StoreUnavailable`."""
         headers = prepared.caller.headers
         shows = TOKEN_IDS in (prepared.context.request.include or ())
-        by_ids = bool(settings.models) and _token_true(settings, prepared.call.route.model)
+        by_ids = bool(settings.models) and self._token_true(settings, prepared.call.route.model)
         if not shows and not by_ids and ROLLOUT_HEADER not in headers:
             return prepared
         rollout = named_rollout(headers)
@@ -81,16 +81,18 @@ class Keeping:
             raise ApiError(409, message, code="rollout_full") from None
         return place
 
+    def _token_true(self, settings: Settings, model: str) -> bool:
+        """Tell whether the settings want the prompts of a model to be ids: the first pattern that matches decides."""
+        for name in (model.lower(), self.pool.own_name(model).lower()):
+            for pattern, entry in settings.models.items():
+                if fnmatchcase(name, pattern.lower()):
+                    return bool(entry.token_true)
+        return False
+
     def _owner(self, model: str) -> str:
         """Return what all backends of a model are, as their lists of models tell; empty where they are not alike."""
         owners = {member.catalogue.owner(model) for member in self.pool.models.candidates(model)}
         return owners.pop() or "" if len(owners) == 1 else ""
-
-
-def _token_true(settings: Settings, model: str) -> bool:
-    """Tell whether the settings want the prompts of a model to be ids: the first pattern that matches decides."""
-    matching = (entry.token_true for pattern, entry in settings.models.items() if fnmatch(model.lower(), pattern.lower()))
-    return bool(next(matching, False))
 
 
 def _enter(request: web.Request) -> None:
