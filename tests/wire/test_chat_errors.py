@@ -262,6 +262,31 @@ def test_a_403_that_is_not_about_the_key(status: int, body: Any, expected: tuple
 
 
 @pytest.mark.parametrize(
+    ("body", "final"),
+    [
+        (openai("Usage limit reached for 5 hour. Your limit will reset at 2026-09-09 05:38:28", code="1308"), True),  # z.ai
+        (openai("您已达到每周/每月使用上限，您的限额将在 2026-09-09 05:38:28 重置", code="1310"), True),
+        (openai("Your current subscription plan does not yet include access to GLM-5", code="1311"), True),
+        (openai("Budget has been exceeded! Current cost: 1, Max budget: 0.5", "budget_exceeded"), True),  # LiteLLM
+        ({"error": "you have reached your session usage limit, upgrade for higher limits"}, True),  # Ollama
+        (openai("Rate limit exceeded: free-models-per-day. Add 10 credits to unlock 1000 free model requests per day"), True),
+        (
+            {"code": "x", "error": "Your team has either used all available credits or reached its monthly spending limit."},
+            True,
+        ),
+        (openai("Usage limit of 60 requests per minute reached"), False),
+        (openai("Usage limit reached. Try again in 20 seconds."), False),
+        (openai("The model is temporarily rate-limited upstream. Please retry shortly."), False),
+        (openai("Your account's current usage pattern does not comply with the Fair Usage Policy", code="1313"), False),
+    ],
+)
+def test_a_429_for_what_is_used_up_for_hours_is_not_asked_again(body: Any, final: bool) -> None:
+    error = read_error(429, json.dumps(body).encode())
+    assert (error.final, error.code) == (final, "insufficient_quota" if final else "rate_limit_exceeded")
+    assert not read_error(429, json.dumps(body).encode(), retry_after=30).final
+
+
+@pytest.mark.parametrize(
     "body",
     [
         {"error": REGION},

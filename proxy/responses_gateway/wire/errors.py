@@ -19,7 +19,9 @@ _OVERLOADED = 529
 # The statuses that codes and types mean, in small letters.
 _STATUSES: dict[str, int] = {
     **dict.fromkeys(("insufficient_quota", "exceeded_current_quota_error", "insufficient_balance", "quota_exceeded"), _QUOTA),
-    **dict.fromkeys(("arrearage", "allocationquota.freetieronly", "accountoverdueerror"), _QUOTA),  # DashScope, Volcengine
+    **dict.fromkeys(
+        ("budget_exceeded", "arrearage", "allocationquota.freetieronly", "accountoverdueerror"), _QUOTA
+    ),  # LiteLLM, DashScope, Volcengine
     **dict.fromkeys(("rate_limit_exceeded", "rate_limit_error", "rate_limit_reached_error", "too_many_requests"), 429),
     **dict.fromkeys(("overloaded_error", "engine_overloaded_error", "server_overloaded", "overloaded"), _OVERLOADED),
     **dict.fromkeys(("authentication_error", "invalid_api_key", "unauthorized"), 401),
@@ -31,7 +33,7 @@ _STATUSES: dict[str, int] = {
 _NUMBERS: dict[str, dict[int, int]] = {
     "status_code": {1001: 504, 1002: 429, 1004: 401, 1008: _QUOTA, 1026: 400, 1039: 429, 1041: 429, 1042: 400, 2013: 400,
                     2045: 429, 2049: 401, 2056: _QUOTA},
-    "code": {1113: _QUOTA, 1302: 429, 1303: 429, 1305: 429},
+    "code": {**dict.fromkeys((1113, 1304, 1308, 1309, 1310, 1311), _QUOTA), **dict.fromkeys((1302, 1303, 1305), 429)},
 }  # fmt: skip
 # A server, or a proxy in front of it, gave up, or has no capacity left (Groq): the request is not wrong.
 _TIMES = {408: 504, 498: 503, 499: 504}
@@ -56,9 +58,10 @@ _NO_ENDPOINT = re.compile(
 
 # What a 403 is about if not the key: words of the request, what is used up, the model; who asks, or from where.
 _NO_KEY = r"(?is)\A(?!.*\b(?:keys?|tokens?|credentials?|authenticat|authorization|log ?in|secret|password))"
+_USED_UP = r"(?is)\A(?!.*\b(?:min|minutes?|seconds?)\b).*\b(?:credits?|balance|budget|(?:usage|spending|key) limit)\b"
 _SUBJECTS = {
     400: r"(?i)\b(?:input|prompt|content|request)\b.{0,40}\b(?:flagged|violates)\b|\bprompt injection\b|\bcontent policy\b",
-    _QUOTA: r"(?i)\b(?:credits?|balance|quota|budget|(?:usage|spending|key) limit)\b",
+    _QUOTA: rf"{_USED_UP}|\bquota\b",
     404: rf"{_NO_KEY}.*\bmodel\b",
 }
 _PLACES = r"country|region|location|network|firewall|account|project|plan|subscription|disabled|available for|not allowed"
@@ -232,15 +235,14 @@ def _classify(status: int, reason: Reason, retry_after: float | None) -> ApiErro
     message, has_message = _message_of(status, reason)
     if _is_overflow(status, code, kind, param, reason):
         return ApiError(400, message, code="context_length_exceeded", param="input", quoted=has_message)
-    meant = _meant_status(status, reason.kinds)
-    meant = _subject_of(meant, code, param, message) if meant in {401, 403} else meant
+    meant = _subject_of(_meant_status(status, reason.kinds), code, param, message)
     if meant in {_QUOTA, 429}:
-        name = "insufficient_quota" if meant == _QUOTA else "rate_limit_exceeded"
         told = _WAIT.search(message) if retry_after is None else None
         wait = float(told[1]) if told else retry_after
-        final = wait is None and (
-            meant == _QUOTA or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-        )  # more than a minute's limit in one request (Groq)
+        used_up = meant == _QUOTA or (wait is None and re.search(_USED_UP, message) is not None)
+        name = "insufficient_quota" if used_up else "rate_limit_exceeded"
+        too_much = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE  # more than a minute's limit in one request (Groq)
+        final = wait is None and (used_up or too_much)
         return ApiError(429, message, type="rate_limit_error", code=name, retry_after=wait, quoted=has_message, final=final)
     if meant in {401, 403}:
         name = "invalid_api_key" if meant == 401 else "permission_denied"
@@ -266,8 +268,8 @@ def _meant_status(status: int, kinds: Mapping[str, Any]) -> int:
 
 
 def _subject_of(status: int, code: str | None, param: str | None, message: str) -> int:
-    """Return the status that says what a 401 or a 403 is about; its own if that is the key, or who asks."""
-    if param == "model" or code == "model_not_found":  # LiteLLM, OpenAI
+    """Return the status that says what a 401 or a 403 is about; its own if that is the key, or who asks, and any other one."""
+    if status in {401, 403} and (param == "model" or code == "model_not_found"):  # LiteLLM, OpenAI
         return 404
     return next((meant for meant, words in _SUBJECTS.items() if status == 403 and re.search(words, message)), status)
 

@@ -77,8 +77,7 @@ class ToolChoiceReader:
             raise invalid_request(message, "tool_choice.tools", "invalid_value")
         names = (self._tools(reference, f"tool_choice.tools[{index}]") for index, reference in enumerate(references))
         offered = frozenset[str]().union(*names)
-        mode = optional_text(choice, "mode", "tool_choice") or "auto"
-        return self._mode(mode, "tool_choice.mode", offered)
+        return self._mode(optional_text(choice, "mode", "tool_choice") or "auto", "tool_choice.mode", offered)
 
     def _tools(self, reference: Object, param: str) -> frozenset[str]:
         """Return the chat names of the tools that are referred to: one, all of a namespace, or none (a hosted tool)."""
