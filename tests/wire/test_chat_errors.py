@@ -236,6 +236,8 @@ KIMI = "is currently only available for Coding Agents such as Kimi CLI, Claude C
         (403, {"error": {"code": 403, "message": "m requires moderation on OpenRouter. Your input was flagged. "
                          "No credits were charged.", "metadata": {"reasons": ["violence"]}}}, wrong()),
         (403, openai("Request blocked: prompt injection patterns detected", code=403), wrong()),
+        (403, openai("The prompt was blocked by Model Armor", code=403), wrong()),
+        (403, openai("Upstream safety policy triggered", "safety_check_failed", "403"), wrong()),
         (403, openai("Key limit exceeded (total limit). Manage it using https://openrouter.ai/settings/keys", code=403), QUOTA),
         # xAI
         (403, {"code": XAI, "error": "Content violates usage guidelines. Team: t, API key ID: 0000, Model: grok"}, wrong()),

@@ -60,7 +60,7 @@ _NO_ENDPOINT = re.compile(
 _NO_KEY = r"(?is)\A(?!.*\b(?:keys?|tokens?|credentials?|authenticat|authorization|log ?in|secret|password))"
 _USED_UP = r"(?is)\A(?!.*\b(?:min|minutes?|seconds?)\b).*\b(?:credits?|balance|budget|(?:usage|spending|key) limit)\b"
 _SUBJECTS = {
-    400: r"(?i)\b(?:input|prompt|content|request)\b.{0,40}\b(?:flagged|violates)\b|\bprompt injection\b|\bcontent policy\b",
+    400: r"(?i)\b(?:input|prompt|content|request)\b.{0,40}\b(?:flagged|violates|blocked)\b|\bcontent policy\b|\bsafety\b",
     _QUOTA: rf"{_USED_UP}|\bquota\b",
     404: rf"{_NO_KEY}.*\bmodel\b",
 }
