@@ -322,6 +322,27 @@ def test_forks_of_a_response_lose_nothing_of_each_other() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_conversations_in_one_thread_lose_nothing_of_each_other(whole: bool) -> None:
+    """As in lanes of one connection: each goes on from its own last turn, however many others came between."""
+
+    async def test() -> None:
+        async with clients(server(), store="memory") as new:
+            lanes = [new() for _ in range(12)]
+            names: list[str | None] = [None] * len(lanes)
+            for number in range(3):
+                for place, client in enumerate(lanes):
+                    if not whole:
+                        client.items = []
+                    question = user(f"scenario: plain, lane {place}, question {number} {'and so on ' * 20}")
+                    line = await client.turn(question, previous_response_id=None if whole else names[place], store=not whole)
+                    names[place] = str(line["response_id"])
+                    if number:
+                        assert caused(line) == (None, 0), (place, line)
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     ("change", "cause"),
     [

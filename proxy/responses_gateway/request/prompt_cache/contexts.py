@@ -15,10 +15,10 @@ from responses_gateway.wire.usage import CACHE_BLOCK
 # About how many bytes are kept of all sessions, and of one of them.
 _MOST = 64 * 1024 * 1024
 _MOST_OF_SESSION = 2 * 1024 * 1024
-# Threads of one session, those last active: with each of them a turn is compared while all streams of the process wait.
-_MOST_THREADS = 64
-# Contexts of one thread: branches, and those of titles and the like, whose client does not say so.
-_MOST_OF_THREAD = 4
+# Contexts of one session, those of the threads last active: a turn is compared with each while all streams of the process wait.
+_MOST_CONTEXTS = 256
+# Contexts of one thread: branches, lanes of a connection, and those of titles and the like, whose client does not say so.
+_MOST_OF_THREAD = 33
 # About the bytes of one turn, of one message, and of a context without any.
 _TURN = 250
 _MESSAGE = 12
@@ -57,13 +57,13 @@ class Contexts:
         if previous is None:
             context = CachedContext(report.server, prompt.checksums, (turn,))
         else:
-            if not named or difference(previous, prompt) is None:  # else another branch may go on from there
+            if difference(previous, prompt) in (None, previous.checksums.count):  # else another branch may go on from there
                 contexts.remove(previous)
             context = previous.followed_by(report.server, prompt, turn, kept_messages(previous, prompt, explanation))
         contexts.append(context)
         del contexts[:-_MOST_OF_THREAD]
         size = sum(map(_size, tree.values()))
-        while (size > _MOST_OF_SESSION or len(tree) > _MOST_THREADS) and len(tree) > 1:
+        while (size > _MOST_OF_SESSION or sum(map(len, tree.values())) > _MOST_CONTEXTS) and len(tree) > 1:
             size -= _size(tree.popitem(last=False)[1])
         self._trees.put(asking.tenant, asking.session, tree, size)
         return explanation

@@ -19,8 +19,9 @@ from responses_gateway.request.who_asks import session_id
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.prompt_hashes import PromptHashTable
 
-# Bytes of a thread that are written, because that is done for each turn.
+# Bytes of a thread that are written, and of its contexts the last ones, because that is done for each turn.
 LARGEST = 64 * 1024
+_MOST_WRITTEN = 4
 # Threads that are read or written at once: those that wait for a store that is away.
 MOST_AT_ONCE = 1_000
 # Messages whose checksums are known.
@@ -62,7 +63,7 @@ class StoredContexts:
 
     def write(self, asking: Asking) -> None:
         """Begin to write a thread, in which a turn has ended. What the store does not take is lost."""
-        data = msgspec.msgpack.encode(_Thread(self._process, self._contexts.of(asking)))
+        data = msgspec.msgpack.encode(_Thread(self._process, self._contexts.of(asking)[-_MOST_WRITTEN:]))
         if len(data) > LARGEST:
             data = msgspec.msgpack.encode(_Thread(self._process, ()))
         self._begin(asking, data)
