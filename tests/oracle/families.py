@@ -32,6 +32,7 @@ _DEEPSEEK = (
     "<｜tool▁sep｜>",
 )
 _DSML = (*THINK, "｜DSML｜")
+_MUSE = ("<|start|>", "<|message|>", "<|eom|>", "<|eot|>")
 _MISTRAL = ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]")
 _STEP3 = (
     *THINK,
@@ -113,7 +114,8 @@ FAMILIES: dict[str, Family] = {
     "minimax_m3": Family("minimax_m3", "minimax_m3", ("<mm:think>", "</mm:think>", "]<]minimax[>[")),
     "mistral": Family("mistral", "mistral", _MISTRAL),
     "mistral_v7": Family("mistral", "mistral", ("[TOOL_CALLS]", "[THINK]", "[/THINK]")),
-    "muse_glimmer": Family("muse_glimmer", "muse_glimmer", ("<|start|>", "<|message|>", "<|eom|>", "<|eot|>")),
+    "muse": Family("muse", "muse", _MUSE),
+    "muse_glimmer": Family("muse_glimmer", "muse_glimmer", _MUSE),
     "olmo3": Family("olmo3", "olmo3"),
     "phi4_mini_json": Family(None, "phi4_mini_json"),
     "plamo3": Family("plamo3", "plamo3", ("<|plamo:begin_", "<|plamo:end_", ":plamo|>")),

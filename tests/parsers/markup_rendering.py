@@ -397,6 +397,13 @@ FAMILIES: dict[str, Family] = {
         _each(_muse),
         answer=_tags("<|start|>assistant to=user<|message|>", "<|eom|>"),
     ),
+    "muse": Family(
+        "muse",
+        "muse",
+        _tags("<|start|>assistant<|message|>", "<|eom|>"),
+        _each(_muse),
+        answer=_tags("<|start|>assistant to=commentary<|message|>", "<|eom|>"),
+    ),
     "hy_v3": Family(
         "hy_v3",
         "hy_v3",

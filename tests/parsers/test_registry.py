@@ -54,6 +54,7 @@ NEED_THEIR_NAMES = {
     "kimi_k3",
     "minicpm5",
     "inkling",
+    "muse",
     "muse_glimmer",
 }
 

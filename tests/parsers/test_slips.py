@@ -33,7 +33,7 @@ LEFT = dict.fromkeys(FAMILIES, 1) | {
     "kimi_k3": 25,
     **dict.fromkeys(["mimo", "minicpm5", "qwen3_coder", "seed_oss"], 12),
     "minimax_m3": 32,
-    "muse_glimmer": 39,
+    **dict.fromkeys(["muse", "muse_glimmer"], 39),
     "step3": 19,
 }
 _MARKER = re.compile(

@@ -316,8 +316,11 @@ def test_usage_that_was_lost_with_the_connection_is_known_by_the_ids() -> None:
     assert '"output_tokens":2,' in translator.response.json()
 
 
-def test_a_dead_engine_is_no_end_and_any_other_error_is() -> None:
-    dead = {"error": {"message": "EngineCore encountered an issue. See stack trace.", "code": 500}}
+@pytest.mark.parametrize(
+    "message", ["EngineCore encountered an issue. See stack trace.", "The server had an error while processing your request."]
+)
+def test_a_dead_engine_is_no_end_and_any_other_error_is(message: str) -> None:
+    dead = {"error": {"message": message, "type": "InternalServerError", "param": None, "code": 500}}
     translator = begun(token("One"))
     translator.feed(event(dead) + DONE)
     assert (translator.answer.broken_off, translator.ended) == ("engine", False)

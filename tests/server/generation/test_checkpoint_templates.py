@@ -49,7 +49,7 @@ def test_the_checkpoints_own_template_tells_how_its_text_is_read(tmp_path: Path)
     text = 'I look.</think>One moment.<call>{"tool": "get_weather", "with": {"city": "Rome"}}</call>'
 
     async def test() -> None:
-        settings = {"reasoning_parser": "template", "tool_call_parser": "hf", "tokenizer": _with_response_template(tmp_path)}
+        settings = {"reasoning_parser": "beam", "tool_call_parser": "hf", "tokenizer": _with_response_template(tmp_path)}
         async with backend(streaming(*text_stream(text))) as behind, gateway(behind.url, **settings) as running:
             final = (await post(running, model="m", input="How is the weather?", tools=[WEATHER])).final
             assert [item["type"] for item in final["output"]] == ["reasoning", "message", "function_call"]

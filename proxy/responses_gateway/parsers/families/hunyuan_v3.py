@@ -55,11 +55,8 @@ def _family(*suffixes: str) -> Family:
             "hy_v4": ReasoningFormat(opens, closes, implicit=True),
         },
         tools={"hy_v3": tools, "hy_v4": tools},
-        names=(
-            NameSign("hy3", "hy_v3", "hy_v3"),
-            NameSign("hy-v3", "hy_v3", "hy_v3"),
-            NameSign("hy4", "hy_v4", "hy_v4"),
-            NameSign("hy-v4", "hy_v4", "hy_v4"),
+        names=tuple(
+            NameSign(f"{name}{version}", f"hy_v{version}", f"hy_v{version}") for version in (3, 4) for name in ("hy", "hy-v")
         ),
         # The templates of both insert the suffix; only that of version 3 has separators.
         tool_signs=(

@@ -33,14 +33,12 @@ TOOLS = ToolFormat(
 )
 
 FAMILY = Family(
-    reasoning={"step3": REASONING, "step3p5": REASONING},
-    tools={"step3": TOOLS, "step3p5": qwen3_coder.TOOLS},
+    reasoning=dict.fromkeys(("step3", "step3p5", "step5"), REASONING),
+    tools={"step3": TOOLS, "step3p5": qwen3_coder.TOOLS, "step5": qwen3_coder.TOOLS},
     names=(
         NameSign("step3", "step3", "step3"),
-        NameSign("step3p5", "step3p5", "step3p5"),
-        NameSign("step-3.5", "step3p5", "step3p5"),
-        NameSign("step-3.7", "step3p5", "step3p5"),
-        NameSign("step-5", "step3p5", "step3p5"),
+        *(NameSign(name, "step3p5", "step3p5") for name in ("step3p5", "step-3.5", "step-3.7")),
+        NameSign("step-5", "step5", "step5"),
     ),
     tool_signs=(TemplateSign("<steptml:invoke", "step3"),),
     think_tags={"step3": "step3"},

@@ -8,6 +8,6 @@ from __future__ import annotations
 from responses_gateway.parsers.template.definition import ResponseTemplate, TemplateError, load
 from responses_gateway.parsers.template.interpreter import TemplateParser, opens_reasoning
 
-NAMES = frozenset({"template", "hf"})  # `hf` is vLLM's name for it
+NAMES = frozenset({"template", "hf", "beam"})  # vLLM's names for it; `beam` constrains the output besides
 
 __all__ = ["NAMES", "ResponseTemplate", "TemplateError", "TemplateParser", "load", "opens_reasoning"]

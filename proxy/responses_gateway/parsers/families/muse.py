@@ -1,5 +1,6 @@
-"""Muse Glimmer: messages with a recipient. Those to `self` are reasoning; those to a tool hold MiniMax M2's invocations, with a
-prefix in every tag. The same tags in other messages are text. The prompt ends in the header of the first message."""
+"""Muse: messages with a recipient. Those to `self` are reasoning; those to a tool hold MiniMax M2's invocations, with a prefix
+in every tag. The same tags in other messages are text. The prompt ends in the header of the first message. Muse Spark's without
+a recipient, and those to the developer, are reasoning, and those to `commentary` are text."""
 
 from dataclasses import replace
 
@@ -26,6 +27,12 @@ CHANNELS = ChannelFormat(
     arguments=None,
     begins=True,
 )
+SPARK = replace(
+    CHANNELS,
+    channel=r"(?:\bto=|^(?!.*\bto=).*)(self(?=<)|developer(?=<)|<\|message\|>)",
+    recipient=r"\bto=(?!(?:self|user|commentary|developer)<)([\w.\-]+)<",
+    reasoning=("self", "developer", "<|message|>"),
+)
 _BLOCK = invocations("atem:function_calls", prefix="atem:").blocks[0]
 # A tool `f` is called `f.f`, since tools are members of a name space of their own name.
 _CALL = replace(
@@ -34,11 +41,16 @@ _CALL = replace(
         pattern=r"""\s*["']?(?:(?P<space>[\w\-]+)\.(?=(?P=space)["']?\s*$))?(?P<name>[^"'<>\s]+)["']?\s*""", ends=(">",)
     ),
 )
+_GLIMMER_TOOLS = ToolFormat(blocks=(replace(_BLOCK, calls=(_CALL,)),), channels=CHANNELS)
+_SPARK_NAMES = ("muse", "musespark1x")
 
 FAMILY = Family(
-    reasoning={"muse_glimmer": ReasoningFormat(channels=CHANNELS)},
-    tools={"muse_glimmer": ToolFormat(blocks=(replace(_BLOCK, calls=(_CALL,)),), channels=CHANNELS)},
-    names=(NameSign("muse-glimmer", "muse_glimmer", "muse_glimmer"),),
+    reasoning={
+        "muse_glimmer": ReasoningFormat(channels=CHANNELS),
+        **dict.fromkeys(_SPARK_NAMES, ReasoningFormat(channels=SPARK)),
+    },
+    tools={"muse_glimmer": _GLIMMER_TOOLS, **dict.fromkeys(_SPARK_NAMES, replace(_GLIMMER_TOOLS, channels=SPARK))},
+    names=(NameSign("muse-glimmer", "muse_glimmer", "muse_glimmer"), NameSign("muse-spark", "muse", "muse")),
     reasoning_signs=(TemplateSign("<atem:function_calls>", "muse_glimmer"),),
     tool_signs=(TemplateSign("<atem:function_calls>", "muse_glimmer"),),
 )
