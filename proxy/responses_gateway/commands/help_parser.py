@@ -55,7 +55,8 @@ class HelpParser(argparse.ArgumentParser):
     def print_full_help(self, file: Any = None) -> None:
         """Print everything."""
         stream = file or sys.stdout
-        stream.write(_coloured(self.format_help()) if _has_colours(stream) else self.format_help())
+        text = self.format_help()
+        stream.write(_FLAG.sub(_CYAN, _HEADING.sub(_BOLD, text)) if _has_colours(stream) else text)
 
 
 class _HelpAll(argparse.Action):
@@ -73,10 +74,6 @@ def _brief(description: str) -> str:
     first = _FIRST_SENTENCE.match(description.removesuffix(default[0]) if default else description)
     text = first[1].rstrip(".:") if first else description
     return f"{text}{default[0]}" if default and default[0] not in text and "(default: none)" not in default[0] else text
-
-
-def _coloured(text: str) -> str:
-    return _FLAG.sub(_CYAN, _HEADING.sub(_BOLD, text))
 
 
 def _has_colours(stream: IO[str]) -> bool:

@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from functools import partial
 
 from responses_gateway.hosted.interface import ToolFailure
@@ -51,17 +51,12 @@ class CodexAnswer:
     losses: tuple[str, ...]
 
 
-def _utc() -> datetime:
-    return datetime.now(UTC)
-
-
 class CodexCommands:
     """Runs the commands of one request."""
 
-    def __init__(self, web: Web, request: SearchRequest, tenant: str, now: Callable[[], datetime] = _utc) -> None:
+    def __init__(self, web: Web, request: SearchRequest, tenant: str) -> None:
         self._web = web
         self._tenant = tenant
-        self._now = now
         self._commands = request.commands or SearchCommands()
         self._options = _options(request, self._commands)
         self._longest = None if request.max_output_tokens is None else request.max_output_tokens * _BYTES_PER_TOKEN
@@ -143,7 +138,7 @@ class CodexCommands:
         if hours > 14 or minutes > 59:
             raise ToolFailure("The utc_offset is not known: give one such as +03:00.")
         offset = timedelta(hours=hours, minutes=minutes) * (-1 if match and match[1] == "-" else 1)
-        return f"Time at {operation.utc_offset.strip()}: {self._now().astimezone(timezone(offset)):%A %Y-%m-%d %H:%M}"
+        return f"Time at {operation.utc_offset.strip()}: {datetime.now(timezone(offset)):%A %Y-%m-%d %H:%M}"
 
 
 def _options(request: SearchRequest, commands: SearchCommands) -> SearchOptions:
