@@ -105,7 +105,7 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
 def typed(text: str, types: frozenset[str]) -> str:
     """Return the JSON text for a value written as `text`, of one of `types`."""
     bare = text.strip()
-    for attempt in (_null, _integer, _number, _boolean, _structure):
+    for attempt in (_null, _number, _boolean, _structure):
         found = attempt(bare, types)
         if found is not None:
             return found
@@ -134,12 +134,6 @@ def given(text: str) -> str:
 
 def _null(text: str, types: frozenset[str]) -> str | None:
     return "null" if "null" in types and text.lower() in ("null", "none") else None
-
-
-def _integer(text: str, types: frozenset[str]) -> str | None:
-    if "integer" in types and _INTEGER.fullmatch(text) and len(text) < 4000:
-        return str(int(text))
-    return None
 
 
 def _number(text: str, types: frozenset[str]) -> str | None:
