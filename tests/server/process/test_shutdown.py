@@ -6,9 +6,10 @@ import asyncio
 import os
 import re
 import signal
+import sqlite3
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -245,6 +246,26 @@ def test_an_idle_program_ends_at_once() -> None:
             code, said = await running.exit()
             assert code == 0
             assert "draining in_flight=0" in said
+
+    run(test())
+
+
+def test_a_store_that_does_not_answer_keeps_the_end_from_no_client(tmp_path: Path) -> None:
+    """As one whose disk hangs, or a file that another program has locked."""
+
+    async def test() -> None:
+        flags = ("--drain-timeout", "0.1", "--store", str(tmp_path / "responses.db"))
+        async with backend(Stream()) as behind, program(behind.url, *flags) as running:
+            client = await streaming(running)
+            with closing(sqlite3.connect(tmp_path / "responses.db", isolation_level=None)) as other:
+                other.execute("BEGIN EXCLUSIVE")
+                running.process.send_signal(signal.SIGTERM)
+                assert await ended(client) == "failed"
+            code, said = await running.exit()
+            assert code == 0
+            assert "not stored" in said
+            assert "did not answer" in said
+            assert "Traceback" not in said
 
     run(test())
 

@@ -82,7 +82,7 @@ class ClientTimer:
     )  # fmt: skip
 
     def __init__(
-        self, sink: Sink, log: RequestLog, settings: Settings, lifecycle: Lifecycle, drop_client: Callable[[], None], now: float
+        self, sink: Sink, log: RequestLog, settings: Settings, lifecycle: Lifecycle, drop_client: Callable[[], Any], now: float
     ) -> None:
         """`lifecycle` shows when a user sees something; `drop_client` is called for a client that does not read."""
         self.sink = sink

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
-# How long clients may take to read that their response has failed, in seconds.
+from responses_gateway.ended_tasks import becomes_true
+
+# How long clients may take to read that their response has failed, and a store to take it, in seconds.
 _CUT_TIMEOUT = 2
 
 
@@ -25,16 +27,13 @@ class Activity(Protocol):
     """Something under way that is timed, and ended when the process stops."""
 
     @property
-    def ended(self) -> asyncio.Future[None]: ...
-
-    @property
     def chunks(self) -> int: ...
 
     def tick(self, now: float) -> None: ...
 
     def shut_down(self) -> None: ...
 
-    def abandon(self) -> None: ...
+    def abandon(self) -> object: ...
 
 
 class InFlight:
@@ -54,16 +53,13 @@ class InFlight:
     async def drain(self, stop_now: asyncio.Event, seconds: float) -> None:
         """Let the activities under way end within so many seconds, or until `stop_now` is set; fail what is left then."""
         self.enter(State.DRAINING)
-        waits = [asyncio.create_task(self._all_ended(seconds)), asyncio.create_task(stop_now.wait())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        await becomes_true(lambda: stop_now.is_set() or not self.activities, seconds)
         for activity in list(self.activities):
             activity.shut_down()
-        await self._all_ended(_CUT_TIMEOUT)
+        await becomes_true(lambda: not self.activities, _CUT_TIMEOUT)
         for activity in list(self.activities):
             activity.abandon()
-        await self._all_ended(_CUT_TIMEOUT)
+        await becomes_true(lambda: not self.activities, _CUT_TIMEOUT)
 
     async def run_timer(self, interval: float, *housekeeping: Callable[[], None]) -> None:
         """Tick all activities every `interval` seconds, so that keep-alives and time limits cost nothing per chunk."""
@@ -78,7 +74,3 @@ class InFlight:
         # Not in the loop of the timer, whose frame would keep the last activity until the next tick.
         for activity in list(self.activities):
             activity.tick(now)
-
-    async def _all_ended(self, within: float) -> None:
-        if self.activities:
-            await asyncio.wait([activity.ended for activity in self.activities], timeout=within)

@@ -53,11 +53,13 @@ from responses_gateway.wire.errors import ApiError, unknown_model
 from responses_gateway.wire.requests import ResponsesRequest
 
 # Called for a client that does not take what is there for it.
-DropClient = Callable[[], None]
+DropClient = Callable[[], object]
 _T = TypeVar("_T")
 _NO_LOGPROBS = Loss("parameter", "include", "ignored", "the backend sent no log probabilities")
 _NO_TOKENS = Loss("parameter", "include", "ignored", "no item has the ids and log probabilities of the last tokens")
 _NO_CALL = Loss("parameter", "tool_choice", "ignored", "the backend let the model answer without the call that it was to make")
+# Why a response is not stored.
+_NO_ANSWER = "the store did not answer before the gateway stopped"
 # Items of an answer that are no calls.
 _SAID = frozenset({"message", "reasoning", "compaction"})
 
@@ -280,7 +282,12 @@ class Creation:
         store = None if record is None else self._responses.store
         if store is None or record is None:
             return True
-        return await save(store.responses, record, self.translator, self.results)
+        saving = asyncio.create_task(save(store.responses, record, self.translator, self.results))
+        drop_client = self.abandon
+        self.abandon = partial(saving.cancel, _NO_ANSWER)  # else a store that hangs would keep the end from the client
+        await asyncio.wait((saving,))
+        self.abandon = drop_client
+        return saving.result()
 
     async def settle(self) -> None:
         """Charge a response that has ended to its client, and have its calls kept."""

@@ -3,6 +3,7 @@ its response."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -343,7 +344,7 @@ async def save(table: ResponseTable, record: ResponseRecord, translator: Transla
     says why, and the client gets its terminal event all the same; or if it was deleted, or ended by others, meanwhile."""
     try:
         return await table.save(final_record(record, translator, results))
-    except Exception as error:  # nothing may keep the terminal event from the client
-        defect = None if isinstance(error, StoreUnavailable) else error
+    except (Exception, asyncio.CancelledError) as error:  # nothing may keep the terminal event from the client
+        defect = None if isinstance(error, StoreUnavailable | asyncio.CancelledError) else error
         logs.logger().error("not stored", exc_info=defect, extra=logs.fields(response_id=record.id, error=str(error)))
         return False
