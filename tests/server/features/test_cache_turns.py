@@ -322,6 +322,23 @@ def test_forks_of_a_response_lose_nothing_of_each_other() -> None:
     run(test())
 
 
+def test_conversations_that_only_share_a_prompt_cache_key_begin_anew() -> None:
+    async def test() -> None:
+        async with clients(server()) as new:
+            fields: dict[str, Any] = {"prompt_cache_key": "my-app", "headers": {"x-session-id": ""}}
+            for place in range(3):
+                client = new()
+                for number in range(2):
+                    question = user(f"scenario: plain, {place}, question {number} {'and so on ' * 20}")
+                    line = await client.turn(question, **fields)
+                    assert line["session"] == "my-app"
+                    assert caused(line) == ((None, 0) if number else ("first", 0))
+            line = await client.turn(user("scenario: plain"), tools=[function("other")], **fields)
+            assert caused(line) == ("tools_changed", lost(line))
+
+    run(test())
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_conversations_in_one_thread_lose_nothing_of_each_other(whole: bool) -> None:
     """As in lanes of one connection: each goes on from its own last turn, however many others came between."""

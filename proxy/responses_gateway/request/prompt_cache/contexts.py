@@ -26,11 +26,13 @@ _CONTEXT = 1000
 
 
 class Asking(NamedTuple):
-    """Who asks for a turn: the tenant, its session, and its thread in it."""
+    """Who asks for a turn: the tenant, its session, and its thread in it. `shared`: only a cache is named, which conversations
+    may share that merely begin with the same instructions."""
 
     tenant: str
     session: str
     thread: str
+    shared: bool = False
 
 
 # The contexts of a session, by thread; the one that was last active stands at the end.
@@ -50,7 +52,7 @@ class Contexts:
         tree = self._trees.get(asking.tenant, asking.session) or OrderedDict()
         contexts = tree.setdefault(asking.thread, [])
         tree.move_to_end(asking.thread)
-        previous = _continued(contexts, prompt)
+        previous = _continued(contexts, prompt, (0, asking.shared, asking.shared))
         others = [context for thread in tree.values() for context in thread if context is not previous]
         explanation = explained(previous, prompt, report, others, block, named=named)
         turn = Turn(prompt.checksums.count, report.prompt, answer)
@@ -85,11 +87,10 @@ class Contexts:
             self._trees.pop(tenant, session)
 
 
-def _continued(contexts: list[CachedContext], prompt: Prompt) -> CachedContext | None:
-    """Return the context from which a turn goes on: the one with which it has most in common. One that has nothing in common
-    with any begins anew."""
+def _continued(contexts: list[CachedContext], prompt: Prompt, most: tuple[int, bool, bool]) -> CachedContext | None:
+    """Return the context from which a turn goes on: the one with which it has most in common. One that has no more in common
+    with any than `most` begins anew."""
     best: CachedContext | None = None
-    most = (0, False, False)
     for context in reversed(contexts):
         earlier = context.checksums
         changed = prompt.checksums.changed(earlier)

@@ -107,7 +107,7 @@ def _asking(prepared: PreparedRequest) -> Asking:
     asker = prepared.caller.asker
     session = asker.session or ""
     row = f"{asker.thread}\n{asker.kind}" if asker.kind in _APART else asker.thread or session
-    return Asking(prepared.caller.tenant, session, row)
+    return Asking(prepared.caller.tenant, session, row, asker.source.get("session") == "prompt_cache_key")
 
 
 def _answer(prepared: PreparedRequest, translator: Translator, first: Usage, last: Usage) -> Answer:
