@@ -31,7 +31,7 @@ class Report(NamedTuple):
 
 class Explanation(NamedTuple):
     """What became of the cache in a turn. `context` are the tokens before it, `possible` those that the server could have had
-    of it, in whole blocks; `lost` those that it had to read again, None where it reports none. `item`: what differs first."""
+    of it, in whole blocks; `lost` those that it did not use again, None where it reports none. `item`: what differs first."""
 
     cause: Cause | None
     lost: int | None

@@ -26,7 +26,7 @@ from responses_gateway.wire.deltas import Usage
 
 LOST = Counter(
     "cache_lost_tokens_total",
-    "Tokens of a session's context that a backend had read before and had to read again, by cause.",
+    "Tokens of a session's context that a backend had read and did not take from its cache, by cause.",
     ("model", "cause"),
 )
 # Kinds of requests that no later one goes on from: each has a row of its own in its thread.
