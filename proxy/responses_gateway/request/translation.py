@@ -149,8 +149,7 @@ class ReadRequest(msgspec.Struct, frozen=True, eq=False):
     def chat_request(self, results: Mapping[str, KeptResult]) -> ChatRequest:
         """Return the whole translation. Raises `ApiError` 400."""
         catalog = self.catalog()
-        choice = self.choice(catalog)
-        return self.completed(catalog, choice, self._read(catalog, results))
+        return self.completed(catalog, self.choice(catalog), self._read(catalog, results))
 
     def completed(self, catalog: Catalog, choice: ToolChoice, read: ReadItems) -> ChatRequest:
         """Return the translation of a request whose items were read. Raises `ApiError` 400."""

@@ -16,7 +16,7 @@ from responses_gateway.stream.items.hosted import asked_action
 from responses_gateway.stream.writer.responses import ANNOTATION, CALL_EVENTS, Object, ResponsesWriter, members, write_event
 from responses_gateway.wire.hosted_kinds import ITEM_FORMS, WEB_SEARCH
 from responses_gateway.wire.json_text import json_text
-from responses_gateway.wire.sse import DONE, SSEDecoder
+from responses_gateway.wire.sse import DONE, SSEDecoder, on_one_line
 
 _ADDED = "response.output_item.added"
 _DONE = "response.output_item.done"
@@ -40,7 +40,7 @@ def replay(response_json: str, reasoning_event: str, after: int = -1) -> bytes:
         writer.next_number = after + 1
     kind = response.status if response.status in ("completed", "incomplete") else "failed"
     writer.write(f"response.{kind}", f'"response":{response_json}')
-    return b"".join([*writer.events, DONE.encode()])
+    return on_one_line(b"".join([*writer.events, DONE.encode()]))
 
 
 def _write_opening(writer: ResponsesWriter, response_json: str) -> None:

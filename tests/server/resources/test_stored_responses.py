@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from responses_gateway.conformance.checker import frames
@@ -386,6 +386,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4
 
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.lists(TEXTS, max_size=3), TEXTS)
+@example(said=["one\u2028two", "\\\u2029\x85"], thought=["\x85"], asked="\u2028")
 def test_any_text_is_stored_as_it_was_streamed(said: list[str], thought: list[str], asked: str) -> None:
     """Whatever the model says and the client asks: every item byte for byte."""
     deltas = [{"reasoning": text} for text in thought] + [{"content": text} for text in said]
@@ -404,6 +405,8 @@ def test_any_text_is_stored_as_it_was_streamed(said: list[str], thought: list[st
             stored = await get(served, f"responses/{streamed.final['id']}")
             assert stored.body.decode() == raw_final(streamed.body)
             assert ",".join(raw_items(streamed.body)) in stored.body.decode()
+            again = await get(served, f"responses/{streamed.final['id']}?stream=true")
+            assert raw_items(again.body) == raw_items(streamed.body)
 
     run(test())
 

@@ -304,8 +304,7 @@ class Creation:
     def results(self) -> Mapping[str, bytes]:
         """The results of hosted calls so far, to be kept beside their items: those of the history included."""
         hosted = self.prepared.hosted
-        hosted_results = {} if hosted is None else hosted.results
-        return {**self.prepared.context.results, **hosted_results}
+        return {**self.prepared.context.results, **({} if hosted is None else hosted.results)}
 
     def terminal(self, *, stored: bool) -> bytes:
         """Return the terminal event; a response that could not be `stored` does not say that it is."""

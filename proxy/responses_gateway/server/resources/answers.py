@@ -34,6 +34,7 @@ from responses_gateway.server.resources.resume import Follower
 from responses_gateway.stream.options import recognise
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import LARGE, ResponsesRequest, parse_request, read_object
+from responses_gateway.wire.sse import on_one_line
 
 # The codes of a 400 that say more to a client than `invalid_prompt`.
 _KNOWN_CODES = frozenset({"context_length_exceeded", "model_not_found"})
@@ -211,7 +212,7 @@ async def _whole_answer(creation: Creation, protocol: ClientProtocol) -> web.Res
         raise _for_client(translator.error, final=creation.prepared.tools_ran)
     text = translator.response.json(stored=None if stored else False)
     headers = loss_header([*creation.log.facts.losses, *creation.answer_losses])
-    return web.Response(text=text, content_type="application/json", headers=headers)
+    return web.Response(body=on_one_line(text.encode()), content_type="application/json", charset="utf-8", headers=headers)
 
 
 def _for_client(error: ApiError, *, final: bool) -> ApiError:

@@ -22,6 +22,7 @@ from responses_gateway.stream.stored import replay
 from responses_gateway.telemetry.tracing import Tracing
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.json_text import json_text
+from responses_gateway.wire.sse import on_one_line
 
 # How long a cancellation waits for the process that runs the response, which counts as dead after that, and how often it looks,
 # in seconds.
@@ -59,7 +60,8 @@ class StoredResponses:
         if stored.active and stored.id not in self._background.running:
             await self._background.fail_lost()
             stored = await self._find(request)
-        return web.Response(text=self._json(request, stored, included), content_type="application/json")
+        shown = on_one_line(self._json(request, stored, included).encode())  # the same bytes as in a stream
+        return web.Response(body=shown, content_type="application/json", charset="utf-8")
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         """Answer `DELETE`."""

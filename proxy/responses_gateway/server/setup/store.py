@@ -79,8 +79,7 @@ def _file_of(settings: Settings) -> Path | None:
 
 def default_path(environ: Mapping[str, str]) -> Path:
     """Return the file of `store: auto`."""
-    state = environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return _home(state) / "responses-gateway" / _FILE
+    return _home(environ.get("XDG_STATE_HOME") or "~/.local/state") / "responses-gateway" / _FILE
 
 
 def _postgres(url: str) -> tuple[Database, Callable[[], float]]:
