@@ -316,8 +316,9 @@ class Creation:
         if (stored and self.prepared.record is not None) or failed:
             return None
         items = [*self.prepared.context.items, *map(msgspec.json.decode, self.translator.response.output)]
-        echo = self.prepared.options.echo
-        return PreviousResponse(self.translator.response_id, items, self.results, self.log.facts, echo)
+        facts = self.log.facts
+        echo = self.prepared.options.echo if facts.asker.session is None else {}  # because it is large
+        return PreviousResponse(self.translator.response_id, items, self.results, facts, echo)
 
     @property
     def slow(self) -> bool:
