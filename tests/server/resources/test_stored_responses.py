@@ -197,6 +197,21 @@ def test_nothing_is_stored_without_leave(stream: bool) -> None:
     run(test())
 
 
+@pytest.mark.parametrize("model", ["sim-status=400", "sim-drop=text"])
+def test_a_response_whose_client_gets_an_error_is_not_stored(model: str) -> None:
+    """Nobody is told its id, so that nobody could read or delete it."""
+
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            assert (await post(served, model=model, stream=False)).status >= 400
+            store = served.parts.store
+            assert store is not None
+            counts = [f"SELECT count(*) FROM {table}" for table in ("responses", "nodes")]
+            assert await store.database.run(lambda sql: [sql.execute(count).fetchone()[0] for count in counts]) == [0, 0]
+
+    run(test())
+
+
 def test_a_response_can_be_deleted() -> None:
     async def test() -> None:
         async with simulated(store="memory") as served:

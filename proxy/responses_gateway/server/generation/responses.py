@@ -217,9 +217,8 @@ class Creation:
 
     def play(self, calls: Iterable[Call]) -> Iterator[bytes]:
         """Make the calls of another gateway's translator again; yield the events of each. Raise `Unplayable`."""
-        tape = self.prepared.tape
-        assert tape is not None
-        return tape.play(self.translator, calls, self.in_force.parsers.markup_of(self.prepared.call.body))
+        assert self.prepared.tape is not None
+        return self.prepared.tape.play(self.translator, calls, self.in_force.parsers.markup_of(self.prepared.call.body))
 
     # ---- sending it --------------------------------------------------------------------------------------------------
 
@@ -230,9 +229,8 @@ class Creation:
         settings = self.in_force.settings
         translator = self.translator
         log = self.log
-        counter = None
-        if responses.preparation.tokenizer is not None:
-            counter = InputCounter(responses.pool, responses.preparation.tokenizer, translator)
+        tokenizer = responses.preparation.tokenizer
+        counter = None if tokenizer is None else InputCounter(responses.pool, tokenizer, translator)
         upstream = Upstream(
             responses.pool,
             self.in_force.parsers.known_models,
@@ -279,8 +277,10 @@ class Creation:
                 await conclude(self.prepared, self.translator, self.log)
             await self.settle()
         record = self.prepared.record
-        store = None if record is None else self._responses.store
-        if store is None or record is None:
+        store = self._responses.store
+        # Its client gets an error without an id: nobody could read or delete it.
+        unnamed = self.translator.error is not None and not (self.log.facts.streamed or self.prepared.tools_ran)
+        if store is None or record is None or unnamed:
             return True
         saving = asyncio.create_task(save(store.responses, record, self.translator, self.results))
         drop_client = self.abandon
