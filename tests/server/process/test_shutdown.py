@@ -19,6 +19,7 @@ import pytest
 from tests.server.gateway_process import MAIN, WITHOUT_UVLOOP
 from tests.server.running_gateway import RawClient, body_of, final_of, run, until
 from tests.server.scripted_backend import HEAD, PHASES, Connection, backend, chat_stream
+from tests.state.database_servers import redis_running
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[3]
@@ -266,6 +267,53 @@ def test_a_store_that_does_not_answer_keeps_the_end_from_no_client(tmp_path: Pat
             assert "not stored" in said
             assert "did not answer" in said
             assert "Traceback" not in said
+
+    run(test())
+
+
+PATIENT_WITH_REDIS = """
+from responses_gateway.state import redis
+redis._TIMEOUT = 600.0
+"""
+
+
+def test_a_log_of_events_that_does_not_answer_does_not_hold_it_up() -> None:
+    async def test() -> None:
+        with redis_running() as redis:
+            flags = ("--drain-timeout", "0.1", "--events", redis.url)
+            async with backend(Stream()) as behind, program(behind.url, *flags, first=PATIENT_WITH_REDIS) as running:
+                client = await RawClient.connect(running)
+                await client.post(background=True)
+                await client.read_until(b"from here.")
+                with redis.paused():
+                    running.process.send_signal(signal.SIGTERM)
+                    assert (await running.exit())[0] == 0
+                client.close()
+
+    run(test())
+
+
+CLOSING_FOREVER = """
+import asyncio, threading
+from responses_gateway.server.process import serve
+from responses_gateway.state.sqlite import Sqlite
+async def close(store):
+    await asyncio.to_thread(threading.Event().wait)
+Sqlite.close = close
+serve._LONGEST_CLOSE = 0.5
+"""
+
+
+def test_what_cannot_be_closed_does_not_hold_it_up() -> None:
+    """As a database that hangs, whose driver waits in a thread. The program says where."""
+
+    async def test() -> None:
+        async with backend(Stream()) as behind, program(behind.url, first=CLOSING_FOREVER) as running:
+            running.process.send_signal(signal.SIGTERM)
+            code, said = await running.exit()
+            assert code == 1
+            assert "Timeout" in said
+            assert "threading.py" in said
 
     run(test())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import os
 import select
@@ -60,9 +61,10 @@ _GC_THRESHOLDS = (20_000, 20, 20)
 _LAST_HANDSHAKES = 0.02
 # Seconds for requests that were under way on a connection when the gateway stopped listening. The first one on it is answered.
 _LAST_REQUESTS = 0.25
-# Seconds until the connections that a leaving process takes have been accepted, and, if it retires, are in its list: those with
-# TLS shake hands first.
+# Seconds until connections that a leaving process takes are accepted, and listed if it retires: those with TLS shake hands.
 _LAST_ACCEPTED = 1.0
+# Seconds for closing the parts: a store that hangs would keep the process. The parent of workers watches those that retire.
+_LONGEST_CLOSE = 10.0
 # Errors of settings that can be checked only by using them.
 _WRONG_SETTINGS = (TokenizerError, VllmMissing, TracingMissing, SettingsError, ValueError)
 
@@ -70,9 +72,8 @@ _WRONG_SETTINGS = (TokenizerError, VllmMissing, TracingMissing, SettingsError, V
 def serve(
     settings: Settings, reload: Reload | None = None, link: WorkerLink | None = None, prepare: Prepare | None = None
 ) -> int:
-    """Serve until SIGINT or SIGTERM; a second one ends the draining. A worker has a link to its parent, which stops it.
-    With `reload` SIGHUP puts settings in force that it reads; with `prepare` SIGUSR2 lets a new process take over. Returns the
-    exit code."""
+    """Serve until SIGINT or SIGTERM; a second one ends the draining. A worker has a link to its parent, which stops it. With
+    `reload` SIGHUP puts settings in force that it reads; with `prepare` SIGUSR2 starts a successor. Returns the exit code."""
     logs.configure(settings.log_format, settings.log_level)
     control = Control(settings, reload)
     try:
@@ -132,6 +133,7 @@ async def _serve(
                     await _serve_alone(server, parts, control, listeners, handover)
             finally:
                 await server.close()
+        faulthandler.cancel_dump_traceback_later()
         if handover is not None:
             code = await handover.end()
             if handover.begun:
@@ -215,6 +217,9 @@ class _Server:
         for runner in reversed(self._runners):
             await runner.cleanup()
         self._parts.in_flight.enter(State.STOPPED)
+        logs.flush()
+        if not self.stop_signals.retire.is_set():  # else this process may have become the parent of its successors
+            faulthandler.dump_traceback_later(_LONGEST_CLOSE, exit=True)
 
     def _show_certificate(self) -> None:
         file = self._parts.settings.tls_cert
@@ -235,8 +240,7 @@ class _Server:
         return sites
 
     async def _retire(self) -> None:
-        """Leave new connections to the successors. Answer requests on those that are there, each of which is closed after its
-        next answer, until there are none, or until `drain_timeout` has passed."""
+        """Leave new connections to the successors. Close old ones with their next answers, or at `drain_timeout`."""
         in_flight = self._parts.in_flight
         stop_signals = self.stop_signals
         in_flight.enter(State.RETIRING)
@@ -244,10 +248,8 @@ class _Server:
         while self._sites:
             await self._sites.pop().stop()
         await wait_at_most(stop_signals.stop, _LAST_ACCEPTED)
-        await becomes_true(
-            lambda: stop_signals.stop.is_set() or not (self._connections or in_flight.activities),
-            self._parts.settings.drain_timeout,
-        )
+        limit = self._parts.settings.drain_timeout
+        await becomes_true(lambda: stop_signals.stop.is_set() or not (self._connections or in_flight.activities), limit)
         if not stop_signals.stop.is_set():
             stop_signals.stop_now.set()  # the time limit has passed
 

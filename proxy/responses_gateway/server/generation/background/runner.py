@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from responses_gateway.ended_tasks import end_tasks
+from responses_gateway.ended_tasks import becomes_true, end_tasks
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.generation.background.event_log import EventLog
 from responses_gateway.server.generation.background.response import BackgroundResponse, end_lost
@@ -33,9 +33,10 @@ from responses_gateway.state import Orphan, ResponseRecord, Running, Store, Stor
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import invalid_request, server_error
 
-# Seconds between two renewals of the claims, and seconds after which a claim expires.
+# Seconds between two renewals of the claims, until a claim expires, and for what a store that may hang is to take at the end.
 BEAT = 1.0
 SILENCE = 15.0
+_LAST_WRITES = 3.0
 
 # Responses that are prepared at the same time to be taken over.
 _TAKEN_AT_ONCE = 16
@@ -95,8 +96,7 @@ class Background:
     @asynccontextmanager
     async def keep(self, creation: Creation) -> AsyncIterator[None]:
         """Store a response that is to begin on a connection, if it is to be stored, so that its input outlives this process:
-        then others end it as failed. A block that is left before the end of the response cancels it. Raise
-        `StoreUnavailable`."""
+        others end it as failed. A block that is left before the end of the response cancels it. Raise `StoreUnavailable`."""
         record = creation.prepared.record
         if record is None:
             yield
@@ -130,13 +130,14 @@ class Background:
             taken.cancel()
 
     async def close(self) -> None:
-        """Stop. Draining has ended what still ran, so this only waits until it is written."""
+        """Stop. Draining has ended what still ran, so this only waits until it is written; if it is not, others will end it."""
         await self.end_upkeep()
         for response in list(self.running.values()):
             response.stop_waiting()
             response.cancel()
         await end_tasks(self._watching, *self.taken_over.values())
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await becomes_true(lambda: not self._tasks, _LAST_WRITES)
+        await end_tasks(*self._tasks)
         await self.events.close()
 
     async def end_upkeep(self) -> None:
@@ -186,8 +187,7 @@ class Background:
             await asyncio.sleep(BEAT)
 
     async def renew_claims(self) -> None:
-        """Send the heartbeat of all responses that run here, and stop those that were cancelled or run elsewhere by now. Raise
-        `StoreUnavailable`."""
+        """Send the heartbeat of what runs here, and stop what was cancelled or runs elsewhere. Raise `StoreUnavailable`."""
         mine = self._mine
         if not mine:
             return
@@ -209,10 +209,7 @@ class Background:
             for orphan in await self.store.running.take_over(self._claim(), room, self._mine):
                 task = asyncio.create_task(self._resume(orphan))
                 self.taken_over[orphan.id] = task
-                task.add_done_callback(partial(self._settled, orphan.id))
-
-    def _settled(self, response_id: str, _task: asyncio.Task[None]) -> None:
-        self.taken_over.pop(response_id, None)
+                task.add_done_callback(partial(self.taken_over.pop, orphan.id))
 
     async def _resume(self, orphan: Orphan) -> None:
         try:
