@@ -45,6 +45,10 @@ CHAT: Messages = [
         ("This model does not support images.", "no_images"),
         ("Image input is not enabled for this model", "no_images"),
         ("At most 0 image(s) may be provided in one prompt.", "no_images"),
+        ("Model only supports text input; received unsupported content type 'image_url'.", "no_images"),  # SGLang
+        ("At most 1 image(s) may be provided in one prompt.", "last_images"),
+        ("Image count 5 exceeds limit 1 per request.", "last_images"),
+        ("Too many images provided. This model supports up to 5 images", "last_images"),
         ("Two user turns in a row", "alternating"),
         ("The first turn is not a user turn", "alternating"),
         ("Expected assistant after tool result", "alternating"),

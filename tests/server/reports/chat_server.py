@@ -152,6 +152,8 @@ def _where(condition: Json, body: Json) -> int | None:
     if "ids_above" in condition:
         ids = [call["id"] for message in body["messages"] for call in message.get("tool_calls") or ()]
         return next((at for at, call_id in enumerate(ids) if len(call_id) > condition["ids_above"]), None)
+    if "images_above" in condition:
+        return 0 if json.dumps(body["messages"]).count('"image_url": {') > condition["images_above"] else None
     if "above" in condition:
         return 0 if any((body.get(name) or 0) > most for name, most in condition["above"].items()) else None
     assert set(condition) == {"value"}

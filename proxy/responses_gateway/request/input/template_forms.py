@@ -29,9 +29,11 @@ _ANSWER = {"role": "assistant", "content": "Understood."}
 _LAST = {"role": "user", "content": "Go on."}
 THOUGHTS = ("reasoning", "reasoning_content")
 FORMED = Loss("content", "turns", "adapted", "messages are joined, divided or put in, as the model's template wants them")
-UNSEEN = Loss("content", "input_image", "ignored", "of tools and earlier turns, where the model turns out to take text only")
+UNSEEN = Loss("content", "input_image", "ignored", "of tools and earlier turns, if a server turns out to take fewer, or none")
 APPROVAL = "mcpr_"  # how the ids of calls begin that wait for the client's approval, by which they are found
 _IMAGE = {"type": "text", "text": "[An image was left out, because you do not support image input.]"}
+_EARLIER_IMAGE = {"type": "text", "text": "[An earlier image was left out.]"}
+LAST_IMAGES = "last_images"  # as many as a request may have: nothing that has to be known of the model
 _SILENT: Object = {"role": "assistant", "content": ""}
 
 
@@ -183,13 +185,23 @@ def _with_contents(messages: Sequence[Object]) -> Iterator[Object]:
 def _without_images(messages: Sequence[Object]) -> Iterator[Object]:
     """Yield messages with words in the place of images: else an image of a tool, or one that was refused, ends the session. One
     that the user sends now stays, so that the refusal is told."""
-    for number, message in enumerate(messages, 1 - len(messages)):
-        content = message.get("content")
-        if isinstance(content, list) and (number or messages[-2:][0]["role"] == "tool"):
-            parts = [_IMAGE if part["type"] == "image_url" else part for part in content]
-            yield {**message, "content": contents([part.get("text") or [part] for part in parts])}
-        else:
-            yield message
+    last = len(messages) - (messages[-2:][0]["role"] != "tool")
+    yield from (_in_words(message, _IMAGE) for message in messages[:last])
+    yield from messages[last:]
+
+
+def _with_last_images(messages: Sequence[Object]) -> Iterator[Object]:
+    """Yield messages with words in the place of all images but those of the last one, for a server that takes a number."""
+    yield from (_in_words(message, _EARLIER_IMAGE) for message in messages[:-1])
+    yield messages[-1]
+
+
+def _in_words(message: Object, words: Object) -> Object:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    parts = [words if part["type"] == "image_url" else part for part in content]
+    return {**message, "content": contents([part.get("text") or [part] for part in parts])}
 
 
 def _images(messages: Iterable[Object]) -> int:
@@ -217,11 +229,12 @@ def _without_null(messages: Sequence[Object]) -> Iterator[Object]:
 # (DeepSeek). Contents come late, because turns are joined by them; thoughts last, because turns may be put in.
 _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = {
     "no_images": (
-        r"\bnot (?:a )?multi-?modal\b|\bsupports? image input\b|\bunknown variant \W{0,4}image_url\b|\bat most 0 image"
-        r"|\bimage_url is only supported by|\bimage inputs? (?:is|are) not (?:supported|enabled|allowed)\b"
+        r"\bnot (?:a )?multi-?modal\b|\b(?:supports? image|only supports? text) input\b|\bunknown variant \W{0,4}image_url\b"
+        r"|\bat most 0 image|\bimage_url is only supported by|\bimage inputs? (?:is|are) not (?:supported|enabled|allowed)\b"
         r"|\bnot support (?:images?(?: inputs?)?|vision|image_url)(?=[\"'`.,;\\]|$)",
         _without_images,
     ),
+    LAST_IMAGES: (r"\bat most [1-9]\d* image|\bimage count \d+ exceeds|\btoo many images\b", _with_last_images),
     "short_ids": (
         r"call ids?\b.{0,160}\b(?:length (?:of )?9|(?:9|nine) characters)\b"
         r"|\btool_(?:calls?|use)(?:[.\[]\d+\]?)?[._]id\b.{0,60}\b(?:too long|at most \d+ char|match pattern)",
