@@ -216,7 +216,7 @@ class TokenTreeTable:
         key = _last_key(sql, tree.key, "id = ?", last)
         if not key:
             return None
-        path = _path_to(sql, key)
+        path = [row[0] for row in sql.execute(f"{_PATH} SELECT key FROM path ORDER BY key", (key,)).fetchall()]
         if after is not None:
             begin = _last_key(sql, tree.key, "id = ?", after)
             if begin not in path:
@@ -316,11 +316,6 @@ def _last_key(sql: Sql, tree: int, condition: str, *values: Any) -> int:
     statement = f"SELECT key FROM model_calls WHERE tree = ? AND {condition} ORDER BY key DESC LIMIT 1"
     row = sql.execute(statement, (tree, *values)).fetchone()
     return 0 if row is None else int(row[0])
-
-
-def _path_to(sql: Sql, key: int) -> list[int]:
-    """Return the keys of a call and of those before it, the first one first."""
-    return [row[0] for row in sql.execute(f"{_PATH} SELECT key FROM path ORDER BY key", (key,)).fetchall()]
 
 
 class _Rebuilt:

@@ -183,25 +183,20 @@ def _with_contents(messages: Sequence[Object]) -> Iterator[Object]:
 
 
 def _without_images(messages: Sequence[Object]) -> Iterator[Object]:
-    """Yield messages with words in the place of images: else an image of a tool, or one that was refused, ends the session. One
-    that the user sends now stays, so that the refusal is told."""
-    last = len(messages) - (messages[-2:][0]["role"] != "tool")
-    yield from (_in_words(message, _IMAGE) for message in messages[:last])
-    yield from messages[last:]
+    """Yield messages without images: else an image of a tool, or one that was refused, ends the session. One that the user
+    sends now stays, so that the refusal is told."""
+    return _with_words(messages, _IMAGE, keeps_last=messages[-2:][0]["role"] != "tool")
 
 
-def _with_last_images(messages: Sequence[Object]) -> Iterator[Object]:
-    """Yield messages with words in the place of all images but those of the last one, for a server that takes a number."""
-    yield from (_in_words(message, _EARLIER_IMAGE) for message in messages[:-1])
-    yield messages[-1]
-
-
-def _in_words(message: Object, words: Object) -> Object:
-    content = message.get("content")
-    if not isinstance(content, list):
-        return message
-    parts = [words if part["type"] == "image_url" else part for part in content]
-    return {**message, "content": contents([part.get("text") or [part] for part in parts])}
+def _with_words(messages: Sequence[Object], words: Object = _EARLIER_IMAGE, *, keeps_last: bool = True) -> Iterator[Object]:
+    """Yield messages with words in the place of images, but for those of the last message."""
+    for number, message in enumerate(messages, 1 - len(messages)):
+        content = message.get("content")
+        if isinstance(content, list) and (number or not keeps_last):
+            parts = [words if part["type"] == "image_url" else part for part in content]
+            yield {**message, "content": contents([part.get("text") or [part] for part in parts])}
+        else:
+            yield message
 
 
 def _images(messages: Iterable[Object]) -> int:
@@ -234,7 +229,7 @@ _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = 
         r"|\bnot support (?:images?(?: inputs?)?|vision|image_url)(?=[\"'`.,;\\]|$)",
         _without_images,
     ),
-    LAST_IMAGES: (r"\bat most [1-9]\d* image|\bimage count \d+ exceeds|\btoo many images\b", _with_last_images),
+    LAST_IMAGES: (r"\bat most [1-9]\d* image|\bimage count \d+ exceeds|\btoo many images\b", _with_words),
     "short_ids": (
         r"call ids?\b.{0,160}\b(?:length (?:of )?9|(?:9|nine) characters)\b"
         r"|\btool_(?:calls?|use)(?:[.\[]\d+\]?)?[._]id\b.{0,60}\b(?:too long|at most \d+ char|match pattern)",

@@ -106,7 +106,8 @@ class SocketResponses:
             request = asked
         if recording is not None:
             if lane.steering.steers.applies:
-                recording.received(_as_message(request))
+                message = {"type": "response.create", **request.model_dump(exclude_none=True)}  # as a client would have sent it
+                recording.received(json.dumps(message).encode())
             recording.parsed()
         if request.background_options is not None and long_window(request) is not None:
             refusal = "Over a WebSocket nothing waits: use POST /v1/responses for a window of hours."
@@ -189,11 +190,6 @@ class SocketResponses:
     def _drop(self) -> None:
         if self._transport is not None:
             self._transport.abort()
-
-
-def _as_message(request: ResponsesRequest) -> bytes:
-    """Return the message that a client would have sent for a request."""
-    return json.dumps({"type": "response.create", **request.model_dump(exclude_none=True)}).encode()
 
 
 class _Part:
