@@ -277,10 +277,10 @@ class Creation:
                 await conclude(self.prepared, self.translator, self.log)
             await self.settle()
         record = self.prepared.record
-        store = self._responses.store
-        # Its client gets an error without an id: nobody could read or delete it.
-        unnamed = self.translator.error is not None and not (self.log.facts.streamed or self.prepared.tools_ran)
-        if store is None or record is None or unnamed:
+        store = None if record is None else self._responses.store
+        # The error of one that fails has no id then: nobody could read or delete it.
+        unnamed = not (self.log.facts.streamed or self.prepared.tools_ran)
+        if store is None or record is None or (unnamed and self.translator.error is not None):
             return True
         saving = asyncio.create_task(save(store.responses, record, self.translator, self.results))
         drop_client = self.abandon
