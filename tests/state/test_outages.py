@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from responses_gateway.ended_tasks import end_tasks
@@ -97,6 +98,23 @@ def test_postgresql_comes_back_after_the_end(own_postgres: PostgresServer) -> No
             response = await ended(served, running)
             assert response["status"] == "completed"
             assert_whole(await stream(served, running), response)
+
+    run(test())
+
+
+def test_the_end_of_a_response_does_not_wait_for_a_database_that_hangs(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("responses_gateway.server.generation.responses._STORE_LIMIT", 0.2)
+
+    async def test() -> None:
+        async with serving(create_app()) as backend, gateway(backend, store=postgres_url) as served:
+            first = (await post(served)).final["id"]
+            with psycopg.connect(postgres_url) as other:
+                other.execute("LOCK TABLE responses IN ACCESS EXCLUSIVE MODE")
+                final = (await post(served)).final
+                assert (final["status"], final["store"]) == ("completed", False)
+            await assert_there(served, first)
 
     run(test())
 

@@ -56,7 +56,7 @@ def test_what_is_taken_on_credit_is_paid_back_first() -> None:
     assert bucket.seconds_until(1, 0.0) == 121.0
     assert bucket.remaining(119.0) == 0
     assert bucket.remaining(121.0) == 1
-    assert bucket.seconds_until_full(121.0) == 59.0
+    assert bucket.seconds_until(bucket.limit, 121.0) == 59.0
     assert bucket.remaining(1000.0) == 60
 
 

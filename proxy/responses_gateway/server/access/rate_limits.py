@@ -85,10 +85,6 @@ class Bucket:
         self._fill(now)
         return max(0.0, (amount - self._level) * MINUTE / self.limit)
 
-    def seconds_until_full(self, now: float) -> float:
-        """Return the seconds until the bucket is full."""
-        return self.seconds_until(self.limit, now)
-
     def _fill(self, now: float) -> None:
         if now > self._at:
             self._level = min(float(self.limit), self._level + (now - self._at) * self.limit / MINUTE)
@@ -310,7 +306,7 @@ class ClientLimits:
         for kind, bucket in (("requests", self._requests), ("tokens", self._tokens)):
             if bucket is not None:
                 remaining = -(-bucket.remaining(now) // self._gateways)
-                yield LimitCount(kind, bucket.limit, remaining, bucket.seconds_until_full(now))
+                yield LimitCount(kind, bucket.limit, remaining, bucket.seconds_until(bucket.limit, now))
 
     def _count(self, reason: str) -> None:
         self._metrics.count(ACCESS_REFUSALS, reason)

@@ -58,8 +58,8 @@ _T = TypeVar("_T")
 _NO_LOGPROBS = Loss("parameter", "include", "ignored", "the backend sent no log probabilities")
 _NO_TOKENS = Loss("parameter", "include", "ignored", "no item has the ids and log probabilities of the last tokens")
 _NO_CALL = Loss("parameter", "tool_choice", "ignored", "the backend let the model answer without the call that it was to make")
-# Why a response is not stored.
-_NO_ANSWER = "the store did not answer before the gateway stopped"
+# How long the end of a response waits to be stored, in seconds, unless the gateway stops.
+_STORE_LIMIT = 30
 # Items of an answer that are no calls.
 _SAID = frozenset({"message", "reasoning", "compaction"})
 
@@ -282,12 +282,13 @@ class Creation:
         unnamed = not (self.log.facts.streamed or self.prepared.tools_ran)
         if store is None or record is None or (unnamed and self.translator.error is not None):
             return True
-        saving = asyncio.create_task(save(store.responses, record, self.translator, self.results))
+        limit = asyncio.timeout(_STORE_LIMIT)
         drop_client = self.abandon
-        self.abandon = partial(saving.cancel, _NO_ANSWER)  # else a store that hangs would keep the end from the client
-        await asyncio.wait((saving,))
-        self.abandon = drop_client
-        return saving.result()
+        self.abandon = partial(limit.reschedule, 0)  # else a store that hangs would keep the end from the client
+        try:
+            return await save(store.responses, record, self.translator, self.results, limit)
+        finally:
+            self.abandon = drop_client
 
     async def settle(self) -> None:
         """Charge a response that has ended to its client, and have its calls kept."""

@@ -110,7 +110,8 @@ class Background:
             yield
         except BaseException:
             creation.cancel()
-            task = asyncio.create_task(save(self.store.responses, record, creation.translator, creation.results))
+            saving = save(self.store.responses, record, creation.translator, creation.results, asyncio.timeout(None))
+            task = asyncio.create_task(saving)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             raise

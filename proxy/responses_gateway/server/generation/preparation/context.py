@@ -340,12 +340,16 @@ def final_record(
     )
 
 
-async def save(table: ResponseTable, record: ResponseRecord, translator: Translator, results: Mapping[str, bytes]) -> bool:
+async def save(
+    table: ResponseTable, record: ResponseRecord, translator: Translator, results: Mapping[str, bytes], limit: asyncio.Timeout
+) -> bool:
     """Store the response that was streamed, before the client learns that it is stored. Return False if that failed: the log
     says why, and the client gets its terminal event all the same; or if it was deleted, or ended by others, meanwhile."""
     try:
-        return await table.save(final_record(record, translator, results))
-    except (Exception, asyncio.CancelledError) as error:  # nothing may keep the terminal event from the client
-        defect = None if isinstance(error, StoreUnavailable | asyncio.CancelledError) else error
-        logs.logger().error("not stored", exc_info=defect, extra=logs.fields(response_id=record.id, error=str(error)))
+        async with limit:
+            return await table.save(final_record(record, translator, results))
+    except Exception as error:  # nothing may keep the terminal event from the client
+        defect = None if isinstance(error, StoreUnavailable | TimeoutError) else error
+        why = str(error) or "the store did not answer"
+        logs.logger().error("not stored", exc_info=defect, extra=logs.fields(response_id=record.id, error=why))
         return False
