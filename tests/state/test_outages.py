@@ -105,7 +105,7 @@ def test_postgresql_comes_back_after_the_end(own_postgres: PostgresServer) -> No
 def test_the_end_of_a_response_does_not_wait_for_a_database_that_hangs(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("responses_gateway.server.generation.responses._STORE_LIMIT", 0.2)
+    monkeypatch.setattr("responses_gateway.server.generation.responses.STORE_LIMIT", 0.2)
 
     async def test() -> None:
         async with serving(create_app()) as backend, gateway(backend, store=postgres_url) as served:

@@ -59,7 +59,7 @@ _NO_LOGPROBS = Loss("parameter", "include", "ignored", "the backend sent no log 
 _NO_TOKENS = Loss("parameter", "include", "ignored", "no item has the ids and log probabilities of the last tokens")
 _NO_CALL = Loss("parameter", "tool_choice", "ignored", "the backend let the model answer without the call that it was to make")
 # How long the end of a response waits to be stored, in seconds, unless the gateway stops.
-_STORE_LIMIT = 30
+STORE_LIMIT = 30
 # Items of an answer that are no calls.
 _SAID = frozenset({"message", "reasoning", "compaction"})
 
@@ -282,7 +282,7 @@ class Creation:
         unnamed = not (self.log.facts.streamed or self.prepared.tools_ran)
         if store is None or record is None or (unnamed and self.translator.error is not None):
             return True
-        limit = asyncio.timeout(_STORE_LIMIT)
+        limit = asyncio.timeout(STORE_LIMIT)
         drop_client = self.abandon
         self.abandon = partial(limit.reschedule, 0)  # else a store that hangs would keep the end from the client
         try:
