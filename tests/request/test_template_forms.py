@@ -46,6 +46,8 @@ CHAT: Messages = [
         ("Image input is not enabled for this model", "no_images"),
         ("At most 0 image(s) may be provided in one prompt.", "no_images"),
         ("Model only supports text input; received unsupported content type 'image_url'.", "no_images"),  # SGLang
+        ("Multimodal input is not supported by this model.", "no_images"),  # LMDeploy
+        ("Only 'text' content type is supported.", "no_images"),  # mlx_lm.server
         ("At most 1 image(s) may be provided in one prompt.", "last_images"),
         ("Image count 5 exceeds limit 1 per request.", "last_images"),
         ("Too many images provided. This model supports up to 5 images", "last_images"),
@@ -55,6 +57,7 @@ CHAT: Messages = [
         ("'system' is not one of ['user', 'assistant']", "alternating"),
         ("The messages parameter is illegal. Please check the documentation.", "alternating"),  # z.ai: no user, say
         ("messages 参数非法。请检查文档。", "alternating"),
+        ("Request preprocessing failed.", "alternating"),  # LMDeploy, whatever the template says
         ("Tool call IDs should be alphanumeric strings with length 9!", "short_ids"),
         ("Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.", "short_ids"),
         ("Invalid 'messages[2].tool_calls[0].id': string too long. Expected a string with maximum length 40, but", "short_ids"),

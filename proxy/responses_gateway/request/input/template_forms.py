@@ -225,8 +225,8 @@ def _without_null(messages: Sequence[Object]) -> Iterator[Object]:
 _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = {
     "no_images": (
         r"\bnot (?:a )?multi-?modal\b|\b(?:supports? image|only supports? text) input\b|\bunknown variant \W{0,4}image_url\b"
-        r"|\bat most 0 image|\bimage_url is only supported by|\bimage inputs? (?:is|are) not (?:supported|enabled|allowed)\b"
-        r"|\bnot support (?:images?(?: inputs?)?|vision|image_url)(?=[\"'`.,;\\]|$)",
+        r"|\bimage_url is only supported by|\b(?:image|multimodal) inputs? (?:is|are) not (?:supported|enabled|allowed)\b"
+        r"|\bat most 0 image|\bonly .text. content\b|\bnot support (?:images?(?: inputs?)?|vision|image_url)(?=[\"'`.,;\\]|$)",
         _without_images,
     ),
     LAST_IMAGES: (r"\bat most [1-9]\d* image|\bimage count \d+ exceeds|\btoo many images\b", _with_words),
@@ -242,7 +242,7 @@ _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = 
     ALTERNATING: (
         r"\broles?\b|alternat|consecutive|jinja|chat[ _]template|\bmust (?:start|begin|be followed)|(?:first|last) message|"
         r"(?:system|user|assistant|tool) message|\buser query|\bturns?\b|\bspeaker|after (?:a )?tool |"
-        r"[\"'](?:system|tool|user|assistant)[\"']|\bmessages (?:parameter is illegal|参数非法)",
+        r"[\"'](?:system|tool|user|assistant)[\"']|\bmessages (?:parameter is illegal|参数非法)|\bpreprocessing failed\b",
         alternating,
     ),
     "contents": (
