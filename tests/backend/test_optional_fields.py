@@ -163,6 +163,7 @@ def test_other_words_refuse_no_field(refusal: str) -> None:
         ("chat_template_kwargs: only for open models", "chat_template_kwargs"),
         ("Argument not supported on this model: reasoningEffort", "reasoning_effort"),
         ("Unknown name include_usage at 'stream_options'", "stream_options"),
+        ("Invalid reasoning_effort. Use chat_template_kwargs.enable_thinking to disable thinking.", "reasoning_effort"),
     ],
 )
 def test_a_value_of_the_gateways_own_may_be_refused_too(refusal: str, field: str) -> None:

@@ -55,13 +55,13 @@ NO_SWITCH = re.compile(
     re.IGNORECASE,
 )
 # What a server would take instead is not what it refuses: serde's "expected one of …", lists of supported parameters, "use …
-# instead". It ends with the sentence, or with the text in JSON.
+# instead", "use … to". It ends with the sentence, or with the text in JSON.
 _SUGGESTIONS = re.compile(
     r"\b(?:expected (?:one|any) of\b|did you mean\b|"
     r"(?:supported|allowed|valid|permitted|known|available|accepted) (?:\w+ )?"
     r"(?:fields|parameters|arguments|params|keys|properties|options)(?: are\b| include\b|:))"
     r'(?:[^\n.;"\\]|\\.|"[^"\n]{0,64}"[,\s)\]])*'
-    r"|\buse\b[^\n.;]{0,80}\binstead\b|\bin favou?r of \S+",
+    r"|\buse\b[^\n.;]{0,80}\binstead\b|[.;] use \S+ to\b|\bin favou?r of \S+",
     re.IGNORECASE,
 )
 # The escapes of JSON. The last one takes those of JSON within JSON, however deep.
