@@ -19,9 +19,8 @@ _OVERLOADED = 529
 # The statuses that codes and types mean, in small letters.
 _STATUSES: dict[str, int] = {
     **dict.fromkeys(("insufficient_quota", "exceeded_current_quota_error", "insufficient_balance", "quota_exceeded"), _QUOTA),
-    **dict.fromkeys(
-        ("budget_exceeded", "arrearage", "allocationquota.freetieronly", "accountoverdueerror"), _QUOTA
-    ),  # LiteLLM, DashScope, Volcengine
+    # LiteLLM, DashScope, Volcengine.
+    **dict.fromkeys(("budget_exceeded", "arrearage", "allocationquota.freetieronly", "accountoverdueerror"), _QUOTA),
     **dict.fromkeys(("rate_limit_exceeded", "rate_limit_error", "rate_limit_reached_error", "too_many_requests"), 429),
     **dict.fromkeys(("overloaded_error", "engine_overloaded_error", "server_overloaded", "overloaded"), _OVERLOADED),
     **dict.fromkeys(("authentication_error", "invalid_api_key", "unauthorized"), 401),
@@ -71,8 +70,10 @@ _SEARCHED = 16 * 1024
 # What is told of the time to wait, where no header tells it: "Please retry in 33.1s." (Google), "try again after 5 seconds".
 _WAIT = re.compile(r"\b(?:retry|try again) (?:in|after) (\d{1,4}(?:\.\d{1,9})?) ?s(?:ec|econds?)?\b", re.IGNORECASE)
 
-# What vLLM writes when its engine has died; the last one since 0.33, where nothing else is told in these words.
-_DEAD_ENGINE = re.compile(r"Engine(?:Core encountered an issue|Dead)|The server had an error while processing your request\.$")
+# What vLLM writes when its engine has died, the second since 0.33, where nothing else is told in these words; and LMDeploy.
+_DEAD_ENGINE = re.compile(
+    r"Engine(?:Core |Dead)|The (?:server had an error while processing your request|inference engine is unavailable)\.$"
+)
 
 # Fields of a chat request that the gateway fills from parameters of another name. Clients cannot send these themselves.
 _CLIENT_NAMES = {
@@ -206,7 +207,7 @@ def _client_param(param: str) -> str | None:
 
 
 def is_dead_engine(error: Any) -> bool:
-    """Tell whether an error object in a stream means that vLLM's engine has died, whatever the request was."""
+    """Tell whether an error object in a stream means that the server's engine has died, whatever the request was."""
     return _DEAD_ENGINE.match(reason_in({"error": error}).words) is not None
 
 
@@ -289,9 +290,8 @@ def _refused(status: int, message: str, param: str | None, reason: Reason) -> Ap
     if status == 400 and not said:  # a server that reads the request says what is wrong with it
         message = "The backend refused the request without giving a reason (HTTP 400). Its log may have one."
         return ApiError(400, message, code="refused_without_reason", param=param)
-    if (
-        status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-    ):  # what helps is less of it, but not fewer tokens: no overflow, at which clients would compact
+    # What helps is less of it, but not fewer tokens: no overflow, at which clients would compact.
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         plain = "The request body is larger than the backend, or a proxy in front of it, accepts (HTTP 413)."
         message = message if said and not reason.plain else plain
         return ApiError(400, message, code="request_too_large", param=param, quoted=bool(said))
