@@ -62,6 +62,22 @@ def test_streams_may_finish_and_a_second_signal_hurries_all() -> None:
     run(test())
 
 
+def test_a_worker_that_is_killed_while_it_stops_is_in_the_log() -> None:
+    async def test() -> None:
+        async with program(*TWO, "--drain-timeout", "600") as running:
+            clients = await streams(running, 4)
+            running.signal(signal.SIGTERM)
+            await running.says("draining", times=2)
+            for worker in running.workers:
+                os.kill(worker, signal.SIGKILL)
+            await running.exit()
+            assert running.said.count("worker died") == 2
+            for client in clients:
+                client.close()
+
+    run(test())
+
+
 @pytest.mark.parametrize("workers", [("--workers", "2"), ()], ids=["2 workers", "1 process"])
 def test_without_a_file_to_read_again_a_hangup_cuts_nobody_off(workers: tuple[str, ...]) -> None:
     async def test() -> None:

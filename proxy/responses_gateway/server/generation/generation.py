@@ -518,7 +518,7 @@ class Generation:
         upstream = self._upstream
         error = upstream.drop()
         recovers = translator.nothing_received or self._calls_are_whole
-        recovers = recovers or (translator.continuable and upstream.may_continue)
+        recovers = recovers or (translator.continuable and upstream.continuation is not None)
         if self._waiting is None and recovers and upstream.silence is None:
             upstream.silence = error  # the read ends with that, and another backend may be asked
         else:

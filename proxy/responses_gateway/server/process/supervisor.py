@@ -195,11 +195,13 @@ class Parent:
         multiprocess.forget(self._folder, worker.place)
         self._table.clear(int(worker.place))
         self._places.discard(worker.place)
-        if worker.leaving_since is not None or self._stopping:
+        leaving = worker.leaving_since is not None or self._stopping
+        if code or not leaving:
+            ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+            logs.logger().error("worker died", extra=logs.fields(pid=worker.process.pid, ended=ended))
+        if leaving:
             return
         self._deaths.inc()
-        ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
-        logs.logger().error("worker died", extra=logs.fields(pid=worker.process.pid, ended=ended))
         if not self._started:
             self._give_up(code if code > 0 else 1, "a worker could not start")
             return

@@ -82,8 +82,8 @@ class Upstream:
     that was dropped because it sent nothing."""
 
     __slots__ = (
-        "_attached", "_chat", "_continuation", "_counter", "_crowded", "_filter", "_idle_timeout", "_instead", "_known", "_log",
-        "_pool", "_read", "_recording", "_slow", "call", "clock", "last_read", "silence",
+        "_attached", "_chat", "_counter", "_crowded", "_filter", "_idle_timeout", "_instead", "_known", "_log",
+        "_pool", "_read", "_recording", "_slow", "call", "clock", "continuation", "last_read", "silence",
     )  # fmt: skip
 
     def __init__(
@@ -106,7 +106,7 @@ class Upstream:
         self._log = log
         self._recording = recording
         self._idle_timeout = idle_timeout
-        self._continuation = continuation
+        self.continuation = continuation
         self._counter = counter
         self._filter = answer_filter
         self._instead: bytes | None = None  # takes the place of an answer that must not be asked for
@@ -123,11 +123,6 @@ class Upstream:
     def opened(self) -> bool:
         """Whether an answer has begun: that of a backend, or what takes its place."""
         return self._chat is not None or self._instead is not None
-
-    @property
-    def may_continue(self) -> bool:
-        """Whether another backend may continue an answer of this response."""
-        return self._continuation is not None
 
     def ask(self, call: ChatCall) -> None:
         """Have `open` send another request."""
@@ -251,7 +246,7 @@ class Upstream:
 
     async def continue_elsewhere(self, translator: Translator, cause: Cause) -> bytes | None:
         """Have another backend continue the answer that broke off. Return the first events of that, None if nobody can."""
-        continuation = self._continuation
+        continuation = self.continuation
         if continuation is None or (self._filter is not None and self._filter.closed):
             return None
         chat = self._chat
