@@ -317,12 +317,7 @@ def test_usage_that_was_lost_with_the_connection_is_known_by_the_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    "message",
-    [
-        "EngineCore encountered an issue. See stack trace.",
-        "The server had an error while processing your request.",
-        "The inference engine is unavailable.",  # LMDeploy
-    ],
+    "message", ["EngineCore encountered an issue. See stack trace.", "The server had an error while processing your request."]
 )
 def test_a_dead_engine_is_no_end_and_any_other_error_is(message: str) -> None:
     dead = {"error": {"message": message, "type": "InternalServerError", "param": None, "code": 500}}

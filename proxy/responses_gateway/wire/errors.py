@@ -70,10 +70,8 @@ _SEARCHED = 16 * 1024
 # What is told of the time to wait, where no header tells it: "Please retry in 33.1s." (Google), "try again after 5 seconds".
 _WAIT = re.compile(r"\b(?:retry|try again) (?:in|after) (\d{1,4}(?:\.\d{1,9})?) ?s(?:ec|econds?)?\b", re.IGNORECASE)
 
-# What vLLM writes when its engine has died, the second since 0.33, where nothing else is told in these words; and LMDeploy.
-_DEAD_ENGINE = re.compile(
-    r"Engine(?:Core |Dead)|The (?:server had an error while processing your request|inference engine is unavailable)\.$"
-)
+# What vLLM writes when its engine has died; the last one since 0.33, where nothing else is told in these words.
+_DEAD_ENGINE = re.compile(r"Engine(?:Core encountered an issue|Dead)|The server had an error while processing your request\.$")
 
 # Fields of a chat request that the gateway fills from parameters of another name. Clients cannot send these themselves.
 _CLIENT_NAMES = {
@@ -207,7 +205,7 @@ def _client_param(param: str) -> str | None:
 
 
 def is_dead_engine(error: Any) -> bool:
-    """Tell whether an error object in a stream means that the server's engine has died, whatever the request was."""
+    """Tell whether an error object in a stream means that vLLM's engine has died, whatever the request was."""
     return _DEAD_ENGINE.match(reason_in({"error": error}).words) is not None
 
 
