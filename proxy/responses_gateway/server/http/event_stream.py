@@ -73,7 +73,8 @@ class EventStream:
 
     def write(self, data: bytes) -> None:
         """Send events. Do nothing when the client has disconnected: the handler is being cancelled then."""
-        data = on_one_line(data)
+        if 0xE2 in data or 0xC2 in data:  # the first byte of each line separator; a number is found in no time
+            data = on_one_line(data)
         self._sent += len(data)
         if self._held is not None:
             self._held.append(data)
@@ -88,7 +89,8 @@ class EventStream:
 
     async def finish(self, last: bytes) -> None:
         """Send what was not flushed, the last events and the end of the body, in one write."""
-        last = on_one_line(last)
+        if 0xE2 in last or 0xC2 in last:
+            last = on_one_line(last)
         self._sent += len(last)
         held = self._held or []
         self._held = None
