@@ -49,6 +49,7 @@ def test_an_event_that_is_an_error(payload: dict[str, Any]) -> None:
         f'event:error\ndata: {{"error":{{"message":"{WHY}"}}}}',
         f'id: 1\nevent: error\ndata: "{WHY}"',
         f"event: error\ndata: {WHY}",
+        f"event: error\n: {WHY}",  # Dynamo
         f'event: error\r\ndata: {{"type":"error",\r\ndata: "message":"{WHY}"}}',
     ],
 )

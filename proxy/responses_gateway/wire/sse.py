@@ -51,9 +51,9 @@ class SSETooLong(ValueError):
 
 class SSEDecoder:
     """Takes bytes split anywhere and returns the `data:` payloads of complete events. Comments and the fields `event:`, `id:`,
-    `retry:` are skipped (chat servers put everything into `data:`, but for the name of an error: such an event becomes
-    `{"error": …}`, and so does one that is a line `error:`); several `data:` lines of one event are joined with a newline, as
-    the SSE specification requires."""
+    `retry:` are skipped (chat servers put everything into `data:`, but for the name of an error: such an event, whose data may
+    be a comment, becomes `{"error": …}`, and so does one that is a line `error:`); several `data:` lines of one event are
+    joined with a newline, as the SSE specification requires."""
 
     __slots__ = ("_limit", "buffer")
 
@@ -113,11 +113,12 @@ def _payload(event: bytes) -> bytes | None:
     if event[:6] == b"data: " and _LF not in event and _CR not in event:
         return event[6:]
     lines = _LINE_END.split(event.removeprefix(_BOM))
+    is_error = any(map(_ERROR_EVENT.match, lines))
     data = [line for line in lines if line.startswith(b"data:") or line == b"data"]
     if data:
         payload = b"\n".join(line[6:] if line[5:6] == b" " else line[5:] for line in data)
-        return _error(payload) if any(_ERROR_EVENT.match(line) for line in lines) else payload
-    errors = [line[6:] for line in lines if line.startswith(b"error:")]
+        return _error(payload) if is_error else payload
+    errors = [line.partition(b":")[2] for line in lines if line.startswith(b"error:") or (is_error and line[:1] == b":")]
     return _error(b"\n".join(errors)) if errors else None
 
 
