@@ -105,11 +105,10 @@ def test_postgresql_comes_back_after_the_end(own_postgres: PostgresServer) -> No
 def test_the_end_of_a_response_does_not_wait_for_a_database_that_hangs(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("responses_gateway.server.generation.responses.STORE_LIMIT", 0.2)
-
     async def test() -> None:
         async with serving(create_app()) as backend, gateway(backend, store=postgres_url) as served:
             first = (await post(served)).final["id"]
+            monkeypatch.setattr("responses_gateway.server.generation.responses.STORE_LIMIT", 0.2)
             with psycopg.connect(postgres_url) as other:
                 other.execute("LOCK TABLE responses IN ACCESS EXCLUSIVE MODE")
                 final = (await post(served)).final
