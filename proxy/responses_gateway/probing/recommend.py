@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from fnmatch import fnmatchcase
 from typing import Any
 
 from responses_gateway import parsers
@@ -11,7 +10,7 @@ from responses_gateway.backend.server_types import SERVER_TYPES
 from responses_gateway.probing.known_models import KnownModel
 from responses_gateway.probing.needed_parsers import markup_leaks, needed_parsers
 from responses_gateway.probing.profile import Profile
-from responses_gateway.settings import PARSER_SETTINGS, Settings
+from responses_gateway.settings import PARSER_SETTINGS, Settings, entry_for
 
 # In tokens, in place of a server's own limit, because a coding agent has to be able to write a file, after thinking.
 _ENOUGH_TOKENS = 32_768
@@ -64,9 +63,7 @@ def recommended_settings(profile: Profile) -> dict[str, Any]:
 
 def settings_to_apply(settings: Settings, profile: Profile) -> dict[str, Any]:
     """Return the recommended settings, without those that were given. Where a prompt ends is learned of each model."""
-    entry = next(
-        (entry for pattern, entry in settings.models.items() if fnmatchcase(profile.model.lower(), pattern.lower())), None
-    )
+    entry = entry_for(settings.models, profile.model)
     recommended = {name: value for name, value in recommended_settings(profile).items() if name not in _NOT_APPLIED}
     return without_given(settings, recommended, entry.model_fields_set if entry is not None else frozenset())
 

@@ -23,12 +23,12 @@ from responses_gateway.settings.section import Section, SettingsError, backend_u
 from responses_gateway.settings.serving import ListeningSettings, TimingSettings
 from responses_gateway.settings.storage import StorageSettings
 from responses_gateway.settings.tool_calls import ToolCallSettings
-from responses_gateway.settings.translation import PARSER_SETTINGS, ModelParsers, RequestSettings, ResponseSettings
+from responses_gateway.settings.translation import PARSER_SETTINGS, ModelParsers, RequestSettings, ResponseSettings, entry_for
 
 __all__ = [
     "CLIENT_KEY_VARIABLE", "CONFIG_VARIABLE", "ENV_PREFIX", "PARSER_SETTINGS", "SECTIONS", "SUPERVISED_VARIABLE", "ApiKey",
     "BackendDetails", "BackendPool", "McpServerDetails", "ModelParsers", "Section", "Settings", "SettingsError",
-    "backend_url", "check_backend_name", "describe", "flag", "suggestion", "variable",
+    "backend_url", "check_backend_name", "describe", "entry_for", "flag", "suggestion", "variable",
 ]  # fmt: skip
 
 ENV_PREFIX = "RESPONSES_GATEWAY_"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
 from responses_gateway.settings.section import OFF, ON, Details, Section, TextList, YesNo
 
+_E = TypeVar("_E")
 # Settings that belong together: where one is given, the others are taken to be as intended.
 PARSER_SETTINGS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thinking"})
 
@@ -23,6 +26,12 @@ class ModelParsers(Details):
     rescue: bool | None = None
     token_true: bool | None = None
     chat_template_kwargs: dict[str, Any] = Field(default={})
+
+
+def entry_for(entries: Mapping[str, _E], *names: str) -> _E | None:
+    """Return the entry of the first pattern that fits a model, which has these names: what fits an earlier name comes first."""
+    found = (entry for name in names for pattern, entry in entries.items() if fnmatchcase(name.lower(), pattern.lower()))
+    return next(found, None)
 
 
 class RequestSettings(Section):

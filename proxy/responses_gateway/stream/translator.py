@@ -613,7 +613,7 @@ def was_stopped(translator: Translator) -> bool:
 
 
 def _show_tokens(translator: Translator, recorder: CallRecorder) -> None:
-    """Add what the model sampled last to the last item, if the client wants it and that turn has an item."""
+    """Note whether the last call was stopped; add what it sampled to the last item, if the client wants it and there is one."""
     lifecycle = translator.lifecycle
     items = lifecycle.writer.done[lifecycle.turn.first_item :]
     if recorder.calls:

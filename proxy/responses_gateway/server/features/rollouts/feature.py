@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from shutil import disk_usage
 
 import msgspec
@@ -22,7 +21,7 @@ from responses_gateway.server.generation.preparation.live_settings import LiveSe
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.http.exchange import EXCHANGE
 from responses_gateway.server.http.routes import HttpPrefix, HttpRoute, Route
-from responses_gateway.settings import Settings
+from responses_gateway.settings import Settings, entry_for
 from responses_gateway.state import Database, Sqlite
 from responses_gateway.state.token_trees import TokenTreeTable, TreeFull
 from responses_gateway.state.usage import DAY
@@ -82,12 +81,9 @@ class Keeping:
         return place
 
     def _token_true(self, settings: Settings, model: str) -> bool:
-        """Tell whether the settings want the prompts of a model to be ids: the first pattern that matches decides."""
-        for name in (model.lower(), self.pool.own_name(model).lower()):
-            for pattern, entry in settings.models.items():
-                if fnmatchcase(name, pattern.lower()):
-                    return bool(entry.token_true)
-        return False
+        """Tell whether the settings want the prompts of a model to be ids."""
+        entry = entry_for(settings.models, model, self.pool.own_name(model))
+        return entry is not None and bool(entry.token_true)
 
     def _owner(self, model: str) -> str:
         """Return what all backends of a model are, as their lists of models tell; empty where they are not alike."""

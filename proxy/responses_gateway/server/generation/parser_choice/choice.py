@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import cache, lru_cache, partial
 from itertools import product
 from typing import Any, Literal
@@ -30,7 +29,7 @@ from responses_gateway.server.generation.parser_choice.settings import (
     parser_settings,
     response_template,
 )
-from responses_gateway.settings import Settings
+from responses_gateway.settings import Settings, entry_for
 from responses_gateway.stream.continuation.ledger import PartialAnswer
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector, MarkupOf
 from responses_gateway.stream.reading.markup import Evidence, Markup
@@ -103,9 +102,9 @@ class ParserChoice:
         self._own_name = own_name
         self._vllm = vllm_parsers or {}
         self._all, self._some = parser_settings(settings, self._given)
-        self._template = response_template([self._all, *(some_settings for _, some_settings in self._some)], tokenizer)
+        self._template = response_template([self._all, *self._some.values()], tokenizer)
         # The backend sends raw markup for some model.
-        self.any_raw = self._all.raw or any(some_settings.raw for _, some_settings in self._some)
+        self.any_raw = self._all.raw or any(some_settings.raw for some_settings in self._some.values())
         self._openings = parsers.reasoning_markers("auto")[0]
         self._own_prompt_end = _prompt_end(tokenizer)
         self._own_thoughts = (
@@ -325,11 +324,7 @@ class ParserChoice:
     def _settings_for(self, model: str) -> ParserSettings:
         if not self._some:
             return self._all
-        for name in dict.fromkeys((model.lower(), self._own_name(model).lower())):
-            for pattern, settings in self._some:
-                if fnmatchcase(name, pattern):
-                    return settings
-        return self._all
+        return entry_for(self._some, model, self._own_name(model)) or self._all
 
 
 def _as_start(start: object) -> AnswerStart:

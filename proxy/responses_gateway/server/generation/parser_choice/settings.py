@@ -69,7 +69,7 @@ def load_vllm_parsers(settings: Settings) -> VllmParsers:
     `ValueError`, and `VllmMissing` where vLLM is not installed."""
     everywhere, some = parser_settings(settings, frozenset(settings.model_fields_set))
     loaded: dict[tuple[str, str], vllm.VllmParsers] = {}
-    for choice in {everywhere, *(choice for _, choice in some)}:
+    for choice in {everywhere, *some.values()}:
         if not choice.uses_vllm:
             continue
         if settings.tokenizer is None:
@@ -82,7 +82,7 @@ def load_vllm_parsers(settings: Settings) -> VllmParsers:
 def check_tokenizer(settings: Settings) -> None:
     """Raise `ValueError` where a parser needs a tokenizer that the settings do not name."""
     everywhere, some = parser_settings(settings, frozenset(settings.model_fields_set))
-    if settings.tokenizer is None and any(choice.uses_template for choice in (everywhere, *(choice for _, choice in some))):
+    if settings.tokenizer is None and any(choice.uses_template for choice in (everywhere, *some.values())):
         raise ValueError(NO_TEMPLATE)
 
 
@@ -105,10 +105,8 @@ def response_template(
     return loaded
 
 
-def parser_settings(
-    settings: Settings, setting_names: frozenset[str]
-) -> tuple[ParserSettings, list[tuple[str, ParserSettings]]]:
-    """Return the settings for all models, and those for models whose name matches a pattern."""
+def parser_settings(settings: Settings, setting_names: frozenset[str]) -> tuple[ParserSettings, dict[str, ParserSettings]]:
+    """Return the settings for all models, and those for models whose name matches a pattern, by the pattern."""
     everywhere = ParserSettings(
         settings.reasoning_parser,
         settings.tool_call_parser,
@@ -117,11 +115,11 @@ def parser_settings(
         settings.adapt and not setting_names & PARSER_SETTINGS,
     )
     _check(everywhere, "")
-    some: list[tuple[str, ParserSettings]] = []
+    some: dict[str, ParserSettings] = {}
     for pattern, entry in settings.models.items():
         changed = _with_entry(everywhere, entry)
         _check(changed, f"models: {pattern}: ")
-        some.append((pattern.lower(), changed))
+        some[pattern] = changed
     return everywhere, some
 
 
