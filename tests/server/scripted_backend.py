@@ -154,6 +154,14 @@ class Backend:
         self.requests: list[bytes] = []
         self.connections: list[Connection] = []
 
+    def forget(self) -> None:
+        """Keep no request that came, nor one that a connection keeps: two at once may take a connection more than before."""
+        self.requests.clear()
+        for connection in self.connections:
+            connection.request = b""
+            if connection.lost.done():
+                connection.data = b""
+
 
 @asynccontextmanager
 async def backend(play: Play) -> AsyncIterator[Backend]:
