@@ -339,6 +339,36 @@ def test_conversations_that_only_share_a_prompt_cache_key_begin_anew() -> None:
     run(test())
 
 
+def test_another_conversation_of_a_named_session_begins_anew() -> None:
+    """As behind a router that names its users: nothing is said to have changed, and each goes on from its own first turn."""
+
+    async def test() -> None:
+        async with clients(server()) as new:
+            one, other = new(), new()
+            for number in range(3):
+                for client in (one, other):
+                    question = user(f"scenario: plain, {client is one}, question {number} {'and so on ' * 20}")
+                    assert caused(await client.turn(question)) == ((None, 0) if number else ("first", 0))
+
+    run(test())
+
+
+@pytest.mark.parametrize(("kind", "cause"), [("compaction", "input_changed"), ("main", "first")])
+def test_a_summary_that_takes_the_place_of_a_conversation_has_changed_it(kind: str, cause: str) -> None:
+    async def test() -> None:
+        async with clients(server()) as new:
+            client = new()
+            hint = {"x-claude-code-session-id": "s1", "x-claude-code-request-class": kind}
+            await client.turn(user("scenario: plain"))
+            await client.turn(user("scenario: plain, sum it up"), keep=False, headers=hint)
+            client.items = []
+            line = await client.turn(user("scenario: plain, this is the summary"))
+            assert caused(line) == (cause, lost(line) if kind == "compaction" else 0)
+            assert caused(await client.turn(user("scenario: plain, go on"))) == (None, 0)
+
+    run(test())
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_conversations_in_one_thread_lose_nothing_of_each_other(whole: bool) -> None:
     """As in lanes of one connection: each goes on from its own last turn, however many others came between."""

@@ -36,11 +36,12 @@ class Turn(NamedTuple):
 
 class CachedContext(NamedTuple):
     """A row of turns, each of which goes on from the one before: the checksums of the last prompt, and the turns that stand in
-    it; the last one has given its answer at this `server`."""
+    it; the last one has given its answer at this `server`. `summed_up`: that answer may take the place of all messages."""
 
     server: str
     checksums: PromptPrint
     turns: tuple[Turn, ...]
+    summed_up: bool = False
 
     @property
     def last(self) -> Turn:
@@ -92,12 +93,11 @@ def difference(earlier: CachedContext, prompt: Prompt) -> int | None:
 def _repeats(answer: Answer, prompt: Prompt, place: int) -> bool:
     """Tell whether a message is the answer, as far as that is known."""
     message = prompt.message(place)
-    if message is None or message.role != "assistant":
+    if message.role != "assistant":
         return False
     if answer.text is None:  # of several turns; the results between them may have been left out
         later = map(prompt.message, range(place, prompt.checksums.count))
-        texts = [message.text for message in later if message is not None]
-        return not any(left_out in text for text in texts for left_out in (RESULTS_NOT_KEPT, SEARCH_FAILED))
+        return not any(left_out in message.text for message in later for left_out in (RESULTS_NOT_KEPT, SEARCH_FAILED))
     calls = len(message.tool_calls) if isinstance(message.tool_calls, list) else 0
     if calls != answer.calls or (answer.thought and not message.thinks):
         return False

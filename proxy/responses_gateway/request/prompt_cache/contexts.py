@@ -27,12 +27,13 @@ _CONTEXT = 1000
 
 class Asking(NamedTuple):
     """Who asks for a turn: the tenant, its session, and its thread in it. `shared`: only a cache is named, which conversations
-    may share that merely begin with the same instructions."""
+    may share that merely begin with the same instructions. `sums_up`: it asks for a summary of the thread."""
 
     tenant: str
     session: str
     thread: str
     shared: bool = False
+    sums_up: bool = False
 
 
 # The contexts of a session, by thread; the one that was last active stands at the end.
@@ -52,7 +53,7 @@ class Contexts:
         tree = self._trees.get(asking.tenant, asking.session) or OrderedDict()
         contexts = tree.setdefault(asking.thread, [])
         tree.move_to_end(asking.thread)
-        previous = _continued(contexts, prompt, (0, asking.shared, asking.shared))
+        previous = _continued(contexts, prompt, asking, named=named)
         others = [context for thread in tree.values() for context in thread if context is not previous]
         explanation = explained(previous, prompt, report, others, block, named=named)
         turn = Turn(prompt.checksums.count, report.prompt, answer)
@@ -62,7 +63,7 @@ class Contexts:
             if difference(previous, prompt) in (None, previous.checksums.count):  # else another branch may go on from there
                 contexts.remove(previous)
             context = previous.followed_by(report.server, prompt, turn, kept_messages(previous, prompt, explanation))
-        contexts.append(context)
+        contexts.append(context._replace(summed_up=asking.sums_up))
         del contexts[:-_MOST_OF_THREAD]
         size = sum(map(_size, tree.values()))
         while (size > _MOST_OF_SESSION or sum(map(len, tree.values())) > _MOST_CONTEXTS) and len(tree) > 1:
@@ -87,10 +88,11 @@ class Contexts:
             self._trees.pop(tenant, session)
 
 
-def _continued(contexts: list[CachedContext], prompt: Prompt, most: tuple[int, bool, bool]) -> CachedContext | None:
-    """Return the context from which a turn goes on: the one with which it has most in common. One that has no more in common
-    with any than `most` begins anew."""
+def _continued(contexts: list[CachedContext], prompt: Prompt, asking: Asking, *, named: bool) -> CachedContext | None:
+    """Return the context from which a turn goes on: the one with which it has most in common; None if it begins anew. `named`:
+    it says which response it continues."""
     best: CachedContext | None = None
+    most = (0, False, False)
     for context in reversed(contexts):
         earlier = context.checksums
         changed = prompt.checksums.changed(earlier)
@@ -99,10 +101,17 @@ def _continued(contexts: list[CachedContext], prompt: Prompt, most: tuple[int, b
         same_instructions = prompt.checksums.leading > 0 and prompt.checksums.same_instructions(earlier)
         same_tools = earlier.has_tools and "tools_changed" not in changed
         shared = (prompt.checksums.shared_messages(earlier), same_instructions, same_tools)
-        if shared > most:
+        if shared > most and (shared[0] or (not asking.shared and (named or _takes_its_place(context, prompt)))):
             best = context
             most = shared
     return best
+
+
+def _takes_its_place(context: CachedContext, prompt: Prompt) -> bool:
+    """Tell whether a prompt without any message of a context belongs to the same conversation: one that was changed, and not
+    another one of the same thread, in which the model has said nothing yet."""
+    begun = context.checksums.count > context.checksums.leading and not context.summed_up
+    return not begun or prompt.last_answer is not None
 
 
 def _size(contexts: list[CachedContext]) -> int:

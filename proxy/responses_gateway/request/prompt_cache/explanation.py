@@ -163,8 +163,7 @@ def _speaks(previous: CachedContext, prompt: Prompt) -> bool:
     """Tell whether somebody speaks to the model after its last answer: templates leave out thoughts before that, and none while
     its calls are answered."""
     places = range(previous.checksums.count, prompt.checksums.count)
-    messages = (prompt.message(place) for place in places)
-    return any(message is not None and message.role not in ("assistant", "tool") for message in messages)
+    return any(prompt.message(place).role not in ("", "assistant", "tool") for place in places)
 
 
 def _turn_at(previous: CachedContext, tokens: int) -> Turn:

@@ -33,15 +33,10 @@ class _Body(msgspec.Struct):
     verbosity: msgspec.Raw = _ABSENT
 
 
-class _Role(msgspec.Struct):
-    """Who speaks in a message."""
-
-    role: str = ""
-
-
-class Message(_Role):
+class Message(msgspec.Struct):
     """What is read of a single message."""
 
+    role: str = ""
     content: Any = None
     reasoning: Any = None
     reasoning_content: Any = None
@@ -59,7 +54,6 @@ class Message(_Role):
 
 
 _read_body = msgspec.json.Decoder(_Body).decode
-_read_role = msgspec.json.Decoder(_Role).decode
 _read_message = msgspec.json.Decoder(Message).decode
 
 
@@ -112,14 +106,18 @@ class Prompt(msgspec.Struct, frozen=True):
     checksums: PromptPrint
     messages: Sequence[bytes | msgspec.Raw]
 
-    def message(self, index: int) -> Message | None:
-        """Return one message; None if there is none, or none of this form."""
-        if index >= len(self.messages):
-            return None
+    def message(self, index: int) -> Message:
+        """Return one message; an empty one if there is none, or none of this form."""
         try:
             return _read_message(self.messages[index])
-        except msgspec.ValidationError:
-            return None
+        except (IndexError, msgspec.ValidationError):
+            return Message()
+
+    @property
+    def last_answer(self) -> int | None:
+        """The place of the last message of the model; None if there is none."""
+        places = reversed(range(len(self.messages)))
+        return next((place for place in places if self.message(place).role == "assistant"), None)
 
 
 def text_checksum(text: str) -> int:
@@ -193,6 +191,6 @@ def _common(one: bytes, other: bytes) -> int:
 def _leading(messages: Sequence[bytes | msgspec.Raw]) -> int:
     """Return how many messages are instructions, before anybody has said anything."""
     for index, message in enumerate(messages):
-        if _read_role(message).role not in ("system", "developer"):
+        if _read_message(message).role not in ("system", "developer"):
             return index
     return len(messages)

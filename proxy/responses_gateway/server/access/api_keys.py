@@ -13,13 +13,14 @@ import secrets
 from collections.abc import Callable, Mapping
 from enum import Flag, auto
 from functools import lru_cache
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from multidict import CIMultiDict
 from pydantic import SecretStr
 
-from responses_gateway.request.rollouts.names import divided
+from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, divided
 from responses_gateway.server.http.exchange import EXCHANGE, Exchange
 from responses_gateway.server.protocols.interface import Allows
 from responses_gateway.settings import ApiKey, Settings
@@ -30,8 +31,6 @@ _H = TypeVar("_H", bound=Callable[..., object])
 _NEEDS = "access_needs"
 # Returns the settings in force.
 InForce = Callable[[], Settings]
-# What a client without a name has in `Authorization`, and the rollout behind it.
-OwnKey: TypeAlias = tuple[str, str | None]
 
 _MISSING = (
     "You didn't provide an API key. Send the key that you were given for this gateway in the header "
@@ -150,7 +149,7 @@ def tenant(client: str | None, authorization: str) -> str:
     return hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def own_key(client: str | None, headers: Mapping[str, str]) -> OwnKey:
+def own_key(client: str | None, headers: Mapping[str, str]) -> tuple[str, str | None]:
     """Return `Authorization`, or what that would be with the key of another header, without the rollout that is named behind
     the key, and this rollout; nothing for a client with a name, whose key is the gateway's. Raise `ApiError` 400."""
     if client is not None:
@@ -160,6 +159,19 @@ def own_key(client: str | None, headers: Mapping[str, str]) -> OwnKey:
     if ":" not in authorization or authorization[:7].lower() != "bearer ":
         return authorization, None
     return divided(authorization)
+
+
+def named(exchange: Exchange, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """Return the tenant of a client, and its headers with the rollout that its key or the path names, and the bare key. Raise
+    `ApiError` 400."""
+    bare, of_key = own_key(exchange.client, headers)
+    rollout = of_key or exchange.rollout
+    if rollout is not None:
+        headers = CIMultiDict(headers)
+        headers[ROLLOUT_HEADER] = rollout
+        if of_key is not None and "Authorization" in headers:
+            headers["Authorization"] = bare
+    return tenant(exchange.client, bare), headers
 
 
 def allowed_models(exchange: Exchange, settings: Settings) -> Allows | None:

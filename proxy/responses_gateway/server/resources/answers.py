@@ -13,8 +13,7 @@ from multidict import CIMultiDict
 
 from responses_gateway.request import Loss, header_value
 from responses_gateway.request.messages import ReadTurns
-from responses_gateway.request.rollouts.names import ROLLOUT_HEADER
-from responses_gateway.server.access.api_keys import Needs, OwnKey, needs, own_key, tenant, tenant_of
+from responses_gateway.server.access.api_keys import Needs, named, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.background.runner import Background, new_response
 from responses_gateway.server.generation.generation import Generation, NullSink, shutting_down
@@ -254,11 +253,11 @@ def caller_of(request: web.Request, protocol: ClientProtocol, in_force: InForce,
     headers: Mapping[str, str] = request.headers
     if protocol.reader is not None and protocol.reader.key_header in headers:
         headers = _with_key(headers, protocol.reader, in_force)
-    own = own_key(exchange.client, headers)
+    tenant, headers = named(exchange, headers)
     return Caller(
-        tenant(exchange.client, own[0]),
+        tenant,
         exchange.request_id,
-        named(headers, exchange.rollout, own),
+        headers,
         operation,
         request.get(RESERVATION),
         protocol=protocol,
@@ -273,19 +272,6 @@ def _with_key(headers: Mapping[str, str], reader: BodyReader, in_force: InForce)
         return headers
     changed = CIMultiDict(headers)
     changed["Authorization"] = f"Bearer {headers[reader.key_header]}"
-    return changed
-
-
-def named(headers: Mapping[str, str], of_path: str | None, own: OwnKey) -> Mapping[str, str]:
-    """Return the headers of a client with the rollout that its key or the path names, and the key."""
-    bare, of_key = own
-    rollout = of_key or of_path
-    if rollout is None:
-        return headers
-    changed = CIMultiDict(headers)
-    changed[ROLLOUT_HEADER] = rollout
-    if of_key is not None and "Authorization" in headers:
-        changed["Authorization"] = bare
     return changed
 
 

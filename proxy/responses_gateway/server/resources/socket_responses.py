@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from aiohttp import web
 
 from responses_gateway.request.parameters.background_options import long_window
-from responses_gateway.server.access.api_keys import allowed_models, own_key, tenant_of
+from responses_gateway.server.access.api_keys import allowed_models, named, tenant_of
 from responses_gateway.server.access.clients import CLIENTS
 from responses_gateway.server.access.identities import IDENTITIES
 from responses_gateway.server.access.middleware import log_request
@@ -22,7 +22,6 @@ from responses_gateway.server.generation.preparation.context import Caller, Prev
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.event_stream import WebSocketSender
 from responses_gateway.server.http.exchange import EXCHANGE, in_thread
-from responses_gateway.server.resources.answers import named
 from responses_gateway.server.resources.socket_lanes import Lane, Lanes, WaitingMessage
 from responses_gateway.server.resources.socket_messages import continued_in
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -133,8 +132,7 @@ class SocketResponses:
         reservation = await limits.reserve_in_fleet() if limits is not None else None
         settings = self._responses.live.current.settings
         allows = allowed_models(exchange, settings) if self._identities is not None else None
-        own = own_key(exchange.client, self._request.headers)
-        headers = named(self._request.headers, exchange.rollout, own)
+        _, headers = named(exchange, self._request.headers)
         return Caller(self._tenant, exchange.request_id, headers, _OPERATION, reservation, over_websocket=True, allows=allows)
 
     # ---- the response --------------------------------------------------------------------------------------------------

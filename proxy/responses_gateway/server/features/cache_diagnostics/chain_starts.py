@@ -35,7 +35,7 @@ def chain_start(responses: Responses, prepared: PreparedRequest, prompt: Prompt)
         response = {**first.echo, "model": first.facts.model, **told}
         server = server_of(first.facts)
     usage = response.get("usage") or {}
-    place = last_answer(prompt)
+    place = prompt.last_answer
     if server is None or place is None or not usage or {item["type"] for item in response["output"]} - _OF_ONE_TURN:
         return None
     thought = (usage.get("output_tokens_details") or {}).get("reasoning_tokens", 0)
@@ -56,12 +56,6 @@ def _server(responses: Responses, tenant: str, response_id: str) -> str | None:
 def server_of(facts: RequestFacts) -> str:
     """Return the server that has answered a request, as `Report` names it."""
     return f"{facts.backend}\n{facts.pod or ''}"
-
-
-def last_answer(prompt: Prompt) -> int | None:
-    """Return the place of the last message of the model."""
-    messages = ((place, prompt.message(place)) for place in reversed(range(prompt.checksums.count)))
-    return next((place for place, message in messages if message is not None and message.role == "assistant"), None)
 
 
 def _earlier(checksums: PromptPrint, response: Mapping[str, Any], prepared: PreparedRequest, count: int) -> PromptPrint:

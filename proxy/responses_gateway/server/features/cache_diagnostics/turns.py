@@ -14,7 +14,7 @@ from responses_gateway.request.prompt_cache.contexts import Asking, Contexts
 from responses_gateway.request.prompt_cache.explanation import Report
 from responses_gateway.request.prompt_cache.prompt_print import Prompt, text_checksum
 from responses_gateway.request.who_asks.asker import Kind
-from responses_gateway.server.features.cache_diagnostics.chain_starts import chain_start, last_answer, server_of
+from responses_gateway.server.features.cache_diagnostics.chain_starts import chain_start, server_of
 from responses_gateway.server.features.cache_diagnostics.stored_contexts import StoredContexts
 from responses_gateway.server.features.feature import Core
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
@@ -99,7 +99,7 @@ class CacheTurns:
 
 def _goes_on_elsewhere(known: Sequence[CachedContext], prompt: Prompt) -> bool:
     """Tell whether the model has answered since the turns that are known, so that another worker had the last one."""
-    return (last_answer(prompt) or -1) > max((context.checksums.count for context in known), default=-1)
+    return (prompt.last_answer or -1) > max((context.checksums.count for context in known), default=-1)
 
 
 def _asking(prepared: PreparedRequest) -> Asking:
@@ -107,7 +107,8 @@ def _asking(prepared: PreparedRequest) -> Asking:
     asker = prepared.caller.asker
     session = asker.session or ""
     row = f"{asker.thread}\n{asker.kind}" if asker.kind in _APART else asker.thread or session
-    return Asking(prepared.caller.tenant, session, row, asker.source.get("session") == "prompt_cache_key")
+    shared = asker.source.get("session") == "prompt_cache_key"
+    return Asking(prepared.caller.tenant, session, row, shared, asker.kind == "compaction")
 
 
 def _answer(prepared: PreparedRequest, translator: Translator, first: Usage, last: Usage) -> Answer:
