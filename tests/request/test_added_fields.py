@@ -31,15 +31,25 @@ def test_a_plain_request_has_what_all_have() -> None:
 @pytest.mark.parametrize(
     ("parameters", "policy", "paths"),
     [
-        ({"reasoning": {"effort": "high"}}, Policy(), set()),
-        ({"reasoning": {"effort": "none"}}, Policy(), {"chat_template_kwargs"}),
-        ({"reasoning": {"effort": "none"}, "chat_template_kwargs": {}}, Policy(), {"chat_template_kwargs"}),
+        ({"reasoning": {"effort": "high"}}, Policy(strict=True), set()),
+        ({"reasoning": {"effort": "high"}}, Policy(), {"reasoning_effort=high"}),
+        ({"reasoning": {"effort": "high"}}, Policy(reasoning_effort="drop"), set()),
+        ({"reasoning": {"effort": "none"}}, Policy(), {"reasoning_effort=none", "chat_template_kwargs"}),
+        (
+            {"reasoning": {"effort": "none"}, "chat_template_kwargs": {}},
+            Policy(),
+            {"reasoning_effort=none", "chat_template_kwargs"},
+        ),
         (
             {"reasoning": {"effort": "none"}, "chat_template_kwargs": {"x": 1}},
             Policy(),
-            {"chat_template_kwargs.enable_thinking"},
+            {"reasoning_effort=none", "chat_template_kwargs.enable_thinking"},
         ),
-        ({"reasoning": {"effort": "none"}, "chat_template_kwargs": {"enable_thinking": True}}, Policy(), set()),
+        (
+            {"reasoning": {"effort": "none"}, "chat_template_kwargs": {"enable_thinking": True}},
+            Policy(),
+            {"reasoning_effort=none"},
+        ),
         ({"chat_template_kwargs": "x"}, Policy(), set()),
         ({"max_output_tokens": 5}, Policy(default_max_output_tokens=9), set()),
         ({}, Policy(default_max_output_tokens=9), {"max_tokens", "max_completion_tokens"}),

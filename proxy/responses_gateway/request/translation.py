@@ -156,12 +156,14 @@ class ReadRequest(msgspec.Struct, frozen=True, eq=False):
         request = self.request
         policy = self.policy
         warming = request.only_warms
-        one_turn = read.compacting or warming
+        tools = catalog.table
+        if read.compacting or warming:  # it has one turn, behind whose calls the model waits for the client
+            tools = {name: tool._replace(asynchronous=False) for name, tool in tools.items() if not tool.hosted}
         extra = request.include or ()
         body = self._body(catalog, choice, read, warming)
         return ChatRequest(
             body=body,
-            tools=_awaited_tools(catalog.table) if one_turn else catalog.table,
+            tools=tools,
             grammars=catalog.grammars,
             allowed=choice.allowed,
             allowed_later=choice.offered,
@@ -276,11 +278,6 @@ def _tool_fields(request: ResponsesRequest, catalog: Catalog, choice: ToolChoice
     if request.parallel_tool_calls is not None:
         fields["parallel_tool_calls"] = request.parallel_tool_calls
     return fields
-
-
-def _awaited_tools(tools: ToolTable) -> ToolTable:
-    """Return the tools behind whose calls the model waits for the client: a summary, or a prompt to be read, has one turn."""
-    return {name: target._replace(asynchronous=False) for name, target in tools.items() if not target.hosted}
 
 
 def _with_strings(choice: ToolChoice, policy: Policy) -> ToolChoice:

@@ -117,7 +117,8 @@ class Sqlite:
         batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
         self._several_at_once = len(batch) > 1
         values, error = self._alone(lambda sql: [one.function(sql) for one in batch])
-        busy = error is not None and _is_busy(error)
+        # Whether another process has had the file for as long as a transaction waits.
+        busy = error is not None and getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
         self._expect_busy(busy)
         if error is None:
             outcomes: list[_Outcome] = [(value, None) for value in values]
@@ -238,11 +239,6 @@ def _unavailable(error: Exception, text: str | None = None) -> StoreUnavailable:
     unavailable.for_clients = _UNWRITABLE.get(kind, unavailable.for_clients)
     unavailable.__cause__ = error
     return unavailable
-
-
-def _is_busy(error: Exception) -> bool:
-    """Tell whether another process has had the file for as long as a transaction waits."""
-    return getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -32,6 +32,8 @@ def field_at(path: str) -> str:
 
 # The path of the limit, under whichever name a request has it: lowered to what the server takes of this model.
 LIMIT = "max_output_tokens"
+# From the least on. One that is refused becomes the nearest of those that the refusal names.
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 # What helps a server to schedule: sessions, and how urgent a request is. SGLang refuses a priority it is not to use with 503.
 HINT = AddedField(word=True, also=503)
 # By path.

@@ -350,37 +350,6 @@ def test_what_the_client_asked_for_is_refused_to_the_client(field: str, request_
     run(test())
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        '"qwen2.5-coder" does not support thinking',
-        "reasoning_effort: 'high' is not one of low",
-        "This model always engages in thinking and cannot be disabled",  # z.ai, to an effort that it does not know
-        "Invalid API parameter, please check the documentation.",
-        "API 调用参数有误，请检查文档。",
-    ],
-)
-def test_an_effort_in_a_message_is_a_hint(message: str) -> None:
-    """Claude Code sends one with each request, whatever the model can do. What is refused of one says nothing of another."""
-    claude = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}
-    refusal = {"status": 400, "text": json.dumps({"error": {"message": message}}, ensure_ascii=False)}
-
-    async def test() -> None:
-        rule = {"if": {"value": {"reasoning_effort": "high"}}, "answer": refusal}
-        async with served_by([rule]) as (served, (server,)):
-            for _ in range(2):
-                outcome = await say(served, "messages", **claude)
-                assert outcome.known["status"] == "completed"
-                assert "parameter:thinking" in outcome.known["losses"]
-            claude["output_config"] = {"effort": "low"}
-            for request in (claude, {}):
-                assert (await say(served, "messages", **request)).known["status"] == "completed"
-            efforts = [request.get("reasoning_effort") for request in server.requests]
-            assert efforts == ["high", None, None, "low", "none"]
-
-    run(test())
-
-
 def test_an_effort_that_a_client_has_invented_is_refused_and_not_remembered() -> None:
     async def test() -> None:
         refusal = {"status": 400, "json": {"error": {"message": "reasoning_effort: not one of low, medium, high"}}}

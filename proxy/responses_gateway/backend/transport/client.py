@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Literal
@@ -20,6 +20,7 @@ from responses_gateway.backend.transport.keepalive import open_socket
 from responses_gateway.backend.transport.optional_fields import (
     ATTEMPTS,
     ChangedBody,
+    Changes,
     LearnedChanges,
     changed,
     further_changes,
@@ -140,7 +141,7 @@ class Backend:
         `added`, the request is repeated without it, or with its other name, and so are later ones for the same `model` (see
         `optional_fields.py`). Raises `Unreachable` (502, 504)."""
         changes = self.learned.get(model) if self.learned else None
-        sent = ChangedBody(body) if changes is None else changed(body, changes, added)
+        sent = ChangedBody(body, {}) if changes is None else changed(body, changes, added)
         chat = await self._send_chat(sent, headers)
         if chat.status == 200 or chat.status not in refusals_of(added):
             return chat
@@ -293,7 +294,7 @@ class ChatStream:
         self._refusal: bytes | None = None  # the body of an error, once it was read
         self._refusal_is_late = False
         self._early: list[bytes] = []  # what came of the body before there was a sink for it
-        self.left_out: Sequence[str] = ()  # paths of fields of our own that the request had, and that were not sent
+        self.left_out: Changes = {}  # of fields of our own that the request had, and that were not sent as they were
 
     @property
     def is_event_stream(self) -> bool:

@@ -6,6 +6,7 @@ What a client asked for stays. A refusal is believed once the changed request is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,7 +14,7 @@ import msgspec
 
 from responses_gateway.backend.transport.refusals import NO_SWITCH, read_refused
 from responses_gateway.bounded_memory import BoundedDict
-from responses_gateway.wire.added_fields import LIMIT, AddedFields, field_at
+from responses_gateway.wire.added_fields import EFFORTS, LIMIT, AddedFields, field_at
 from responses_gateway.wire.context_overflow import most_output
 from responses_gateway.wire.errors import searched_text
 
@@ -27,7 +28,8 @@ _MOST_MODELS = 256
 # The names under which a request has its limit.
 _LIMITS = ("max_completion_tokens", "max_tokens")
 
-# A path -> the name under which the field is sent instead; empty: it is left out. The limit has what is sent at most.
+# A path -> the name under which the field is sent instead, or its other value if the path has one; empty: it is left out. The
+# limit has what is sent at most.
 Changes: TypeAlias = Mapping[str, str]
 _Fields: TypeAlias = dict[str, msgspec.Raw]
 
@@ -49,20 +51,21 @@ class LearnedChanges(BoundedDict[str, Changes]):
 
 
 class ChangedBody(NamedTuple):
-    """A chat request as it is sent, and the paths of the fields that it had and has no more, or less."""
+    """A chat request as it is sent, and the changes of fields that it has no more, or with less or another value."""
 
     data: bytes
-    left_out: tuple[str, ...] = ()
+    left_out: Changes
 
 
 def changed(body: bytes, changes: Changes, added: AddedFields) -> ChangedBody:
     """Return a chat request with the changes of those fields that the gateway has added; the others stay byte for byte."""
     fields = msgspec.json.decode(body, type=_Fields)
-    own = [path for path in changes if path in added]
-    applied = [path for path in own if _change(fields, field_at(path), changes[path], added[path].value)]
+    own = [path for path in changes if path in added and (changes[path] or not added[path].needed)]
+    applied = [path for path in own if _change(fields, path, changes[path], added[path].value)]
     if not applied:
-        return ChangedBody(body)
-    return ChangedBody(msgspec.json.encode(fields), tuple(path for path in applied if not changes[path] or path == LIMIT))
+        return ChangedBody(body, {})
+    left_out = {path: changes[path] for path in applied if not changes[path] or path == LIMIT or "=" in path}
+    return ChangedBody(msgspec.json.encode(fields), left_out)
 
 
 def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedFields) -> Changes:
@@ -76,7 +79,7 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
         if former == "" or not _holds(fields, place, field.value):
             continue
         above, dot, leaf = place.rpartition(".")
-        reasons = {read.refuses(place, name) for name in (former or leaf, *_members(fields, place))}
+        reasons = {read.refuses(place, name) for name in ((place == path and former) or leaf, *_members(fields, place))}
         if field.word:
             reasons.add(read.mentions(leaf))
         if field.switch and NO_SWITCH.search(read.text):
@@ -84,14 +87,25 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
         renames = field.instead and former is None and "name" in reasons
         if renames and not _holds(fields, f"{above}{dot}{field.instead}"):
             following[path] = field.instead
-        elif not field.needed and ("name" in reasons or ("value" in reasons and field.value is msgspec.UNSET)):
-            following[path] = ""
+        elif "name" in reasons or ("value" in reasons and field.value is msgspec.UNSET):
+            instead = "" if former else _nearest_effort(refusal, path)
+            if instead or not field.needed:
+                following[path] = instead
     if LIMIT in added and following == changes:
         asked = next((int(fields[name]) for name in _LIMITS if name in fields), 0)
         most = most_output(searched_text(refusal), min(asked, int(changes.get(LIMIT, asked))))
         if most is not None:
             following[LIMIT] = str(most)
     return following
+
+
+def _nearest_effort(refusal: bytes, path: str) -> str:
+    """Return which of the efforts that a refusal names is the nearest to that of a path, the higher one of two; nothing if it
+    names no other one, or if the path has none."""
+    refused = path.partition("=")[2]
+    named = set(re.findall(r"\w+", searched_text(refusal))).intersection(EFFORTS) - {refused} if refused else ()
+    at = EFFORTS.index
+    return min(named, key=lambda effort: (abs(at(effort) - at(refused)), -at(effort)), default="")
 
 
 def _members(fields: _Fields, path: str) -> list[str]:
@@ -119,14 +133,15 @@ def _change(fields: _Fields, path: str, name: str, value: Any) -> bool:
         higher = [key for key in _LIMITS if key in fields and int(fields[key]) > int(name)]
         fields.update(dict.fromkeys(higher, msgspec.Raw(name.encode())))
         return bool(higher)
-    step, _, rest = path.partition(".")
+    place = field_at(path)
+    step, _, rest = place.partition(".")
     key = step.removesuffix("[]")
-    if not _holds(fields, path, value):
+    if not _holds(fields, place, value):
         return False
     if not rest:
         raw = fields.pop(key)
         if name:
-            fields[name] = raw
+            fields.update({name: raw} if place == path else {key: msgspec.Raw(msgspec.json.encode(name))})
         return True
     inner = _inner(fields[key], step)
     for holder in inner:

@@ -91,7 +91,8 @@ def _json(arguments: Mapping[str, Any]) -> Content:
     bare_keys = bool(arguments.get("unquoted_keys"))
     lenient = bool(arguments.get("allow_non_json"))
     strip = _stripped(arguments)
-    if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
+    are_pairs = isinstance(pairs, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in pairs)
+    if not are_pairs or not all(isinstance(mark, str) and mark for pair in pairs for mark in pair):
         raise TemplateError("string_delims must be pairs of texts")
     quotes: dict[str, str] = dict(pairs)
     # A string is either one between the model's own marks, or one of JSON; what stands between two strings is neither.
@@ -115,10 +116,6 @@ def _json(arguments: Mapping[str, Any]) -> Content:
             raise ValueError("this is not JSON") from None
 
     return read
-
-
-def _is_pair(pair: object) -> bool:
-    return isinstance(pair, list) and len(pair) == 2 and all(isinstance(mark, str) and mark for mark in pair)
 
 
 def _requoted(part: str, quotes: Mapping[str, str]) -> str:

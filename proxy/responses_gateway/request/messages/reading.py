@@ -27,7 +27,7 @@ from responses_gateway.request.messages.tools import CLIENT_TOOLS, SERVER_TOOLS,
 from responses_gateway.request.messages.turns import NO_SYSTEM, NO_TOOLS, ReadSystem, ReadTools, ReadTurns, turns_end
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.safeguards import read_safeguards
-from responses_gateway.wire.added_fields import LIMIT
+from responses_gateway.wire.added_fields import EFFORTS, LIMIT
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.json_text import same_list
 from responses_gateway.wire.messages import UNTHREADED, MessagesRequest, Thinking
@@ -109,7 +109,6 @@ _NOT_ASKED = ("response_format.json_schema.strict", LIMIT)
 _EFFORT = "reasoning_effort"
 # What the gateway does itself if the server does not: a message that is not streamed ends at a stop sequence.
 _CUT_HERE = ("stop",)
-_HINTS = frozenset({"low", "medium", "high", "xhigh", "max"})
 # So many messages are always read anew: a question, and the model's answer to it.
 _FEWEST = 2
 
@@ -309,7 +308,7 @@ def _own_fields(effort: str | None, wanted: str | None, policy: Policy) -> tuple
     """Return the paths of the fields that no client asks for, given the effort that is sent, and the one that was named."""
     if effort is None or effort != wanted:
         return *_NOT_ASKED, _EFFORT
-    return (*_NOT_ASKED, f"{_EFFORT}={effort}") if effort in _HINTS and not policy.strict else _NOT_ASKED
+    return (*_NOT_ASKED, f"{_EFFORT}={effort}") if effort in EFFORTS and not policy.strict else _NOT_ASKED
 
 
 def _least_effort(model: str, policy: Policy, report: LossReport) -> str | None:

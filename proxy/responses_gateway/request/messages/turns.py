@@ -96,11 +96,8 @@ def _speaks(following: Sequence[Any]) -> bool:
     content = following[0].get("content")
     if type(content) is not list:
         return bool(content)
-    return any(type(block) is dict and _is_item(block.get("type"), block) for block in content)
-
-
-def _is_item(kind: object, block: Object) -> bool:
-    return kind == "tool_use" or (kind in ("text", "thinking") and bool(block.get(kind)))
+    blocks = [(block.get("type"), block) for block in content if type(block) is dict]
+    return any(kind == "tool_use" or (kind in ("text", "thinking") and block.get(kind)) for kind, block in blocks)
 
 
 def _is_marked(message: Object) -> bool:

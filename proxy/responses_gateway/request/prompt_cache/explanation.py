@@ -132,9 +132,11 @@ def _rendered_anew(previous: CachedContext, prompt: Prompt, report: Report, cach
     new = previous.new_tokens(prompt)
     missing = previous.last.end + new - report.prompt
     turn = _left_out(previous, cached, block)
-    # What a template puts around a message is in no proportion to its length.
-    if turn is not None and missing + new + block // 2 >= _thoughts_from(previous, turn) // 2 and _speaks(previous, prompt):
-        return turn
+    if turn is not None:
+        thoughts = sum(one.answer.thought for one in previous.turns if one.messages >= turn.messages)
+        # What a template puts around a message is in no proportion to its length.
+        if missing + new + block // 2 >= thoughts // 2 and _speaks(previous, prompt):
+            return turn
     last = previous.last
     # A prompt ends with what opens the answer, which has another form in the past; what is cached ends with a whole block.
     if last.prompt - 2 * block <= cached:
@@ -153,10 +155,6 @@ def _left_out(previous: CachedContext, cached: int, block: int) -> Turn | None:
         if turn.answer.thought and turn.prompt - 2 * block <= cached < turn.prompt + block:
             return turn
     return None
-
-
-def _thoughts_from(previous: CachedContext, turn: Turn) -> int:
-    return sum(one.answer.thought for one in previous.turns if one.messages >= turn.messages)
 
 
 def _speaks(previous: CachedContext, prompt: Prompt) -> bool:

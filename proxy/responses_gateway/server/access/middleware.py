@@ -154,17 +154,14 @@ def _preflight(origins: frozenset[str]) -> Middleware:
     return answer
 
 
-def _is_unknown_path_of_operators(request: web.Request) -> bool:
-    """Tell whether the answer is that there is no such path: to ask an operator for a client's key would mislead."""
-    return request.path.startswith("/admin") and request.match_info.route.resource is None
-
-
 def _keys(in_force: InForce, metrics: Metrics) -> Middleware:
     needing_key = Needs.KEY | Needs.KEY_IF_METRICS_DO if in_force().metrics == "key" else Needs.KEY
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not needs_of(request.match_info.handler) & needing_key or _is_unknown_path_of_operators(request):
+        needed = needs_of(request.match_info.handler) & needing_key
+        # To ask an operator for a client's key would mislead where there is no such path.
+        if not needed or (request.path.startswith("/admin") and request.match_info.route.resource is None):
             return await handler(request)
         try:
             await request.app[IDENTITIES].identify(request)

@@ -96,7 +96,8 @@ def _boundaries(text: str, encoding: Encoding, offsets: Sequence[tuple[int, int]
             break
         if at <= 0 or offsets[count][0] < at:  # the two tokens share a character
             continue
-        if _between_words(text, at):
+        # A single space, with no white space on either side of it.
+        if text[at] == " " and at + 1 < len(text) and not text[at + 1].isspace() and not text[at - 1].isspace():
             if at <= end - _LOOKAHEAD:
                 tries += 1
                 yield count
@@ -107,11 +108,6 @@ def _boundaries(text: str, encoding: Encoding, offsets: Sequence[tuple[int, int]
                     continue  # many tokenizers take digits three by three: these would come out of step
             (edges if text[at - 1].isalnum() != text[at].isalnum() else inner).append(count)
     yield from [*edges, *inner][:_TRIES]
-
-
-def _between_words(text: str, at: int) -> bool:
-    """Tell whether there is a single space at this place, with no white space on either side of it."""
-    return text[at] == " " and at + 1 < len(text) and not text[at + 1].isspace() and not text[at - 1].isspace()
 
 
 def _repeats(text: str, at: int) -> bool:

@@ -29,15 +29,16 @@ _MOST_ATTEMPTS = 20
 _LONGEST_TOOLS = 256 * 1024
 _REFUSED = "the backend refuses it"
 _NO_SWITCH = "the backend refuses the switch of its template"
-# What a client loses with a field. Without the others nothing is lost that anybody has asked for.
+# What a client loses with a field, or with its value. Without the others nothing is lost that anybody has asked for.
 _LOSSES = {
     "reasoning_effort": Loss("parameter", "reasoning.effort", "ignored", _REFUSED),
+    "reasoning_effort=": Loss("parameter", "reasoning.effort", "adapted", "the nearest one that the backend takes"),
     "chat_template_kwargs": Loss("parameter", "reasoning.effort", "ignored", _NO_SWITCH),
     "chat_template_kwargs.enable_thinking": Loss("parameter", "reasoning.effort", "ignored", _NO_SWITCH),
     "messages[].reasoning": Loss("item", "reasoning", "ignored", _REFUSED),
     "messages[].reasoning_content": Loss("item", "reasoning", "ignored", _REFUSED),
     "response_format.json_schema.strict": Loss("parameter", "text.format", "adapted", "the backend refuses `strict`"),
-    LIMIT: Loss("parameter", "max_output_tokens", "adapted", "reduced to what the backend takes"),
+    f"{LIMIT}=": Loss("parameter", "max_output_tokens", "adapted", "reduced to what the backend takes"),
     "priority": Loss("parameter", "service_tier", "ignored", _REFUSED),
 }
 
@@ -137,7 +138,9 @@ def _key_of(model: str, tools: Sequence[Any] | None) -> tuple[str, bytes] | None
 
 def report_changes(log: RequestLog, call: ChatCall, sent: ChatCall, chat: ChatStream) -> None:
     """Report what of a request was changed on its way to the backend; once, though a response may have several turns."""
-    losses = [_LOSSES[name] for path in chat.left_out if path in call.added and (name := field_at(path)) in _LOSSES]
+    changes = [(field_at(path), instead) for path, instead in chat.left_out.items() if path in call.added]
+    names = [f"{field}=" if instead else field for field, instead in changes]
+    losses = [_LOSSES[name] for name in names if name in _LOSSES]
     if sent is not call:
         told = losses_of_format(call.body, sent.body)
         losses += told or losses_of(call.body["messages"], sent.body["messages"])

@@ -1,0 +1,92 @@
+"""Servers that do not know the effort of a request, though they know others."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.server.generation.test_refused_requests import refusing, say, served_by
+from tests.server.running_gateway import assert_error, post, run
+
+
+@pytest.mark.parametrize(
+    ("asked", "message", "taken"),
+    [
+        # LMDeploy, Xinference, and serde.
+        ("none", "body.reasoning_effort: Input should be 'low', 'medium' or 'high'", "low"),
+        (
+            "high",
+            "Invalid reasoning_effort for qwen3.8. Supported values are xhigh, medium, and low. Use "
+            "chat_template_kwargs.enable_thinking to disable thinking.",
+            "xhigh",
+        ),
+        ("minimal", "reasoning_effort: unknown variant `minimal`, expected one of `none`, `high`, `max`", "none"),
+    ],
+)
+def test_an_effort_that_a_client_has_chosen_becomes_the_nearest_that_the_server_knows(
+    asked: str, message: str, taken: str
+) -> None:
+    """A user has chosen it once, in Codex, which sends it with each request."""
+    rule = {
+        "if": {"value": {"reasoning_effort": asked}},
+        "answer": {"status": 400, "json": {"error": {"message": message}}},
+    }
+
+    async def test() -> None:
+        async with served_by([rule]) as (served, (server,)):
+            for _ in range(2):
+                answer = await post(served, model="m", reasoning={"effort": asked}, stream=False)
+                assert answer.json["status"] == "completed"
+                assert "parameter:reasoning.effort" in answer.headers["x-responses-gateway-losses"]
+            assert [request["reasoning_effort"] for request in server.requests] == [asked, taken, taken]
+        async with served_by([rule], strict=True) as (served, (server,)):
+            assert_error(await post(served, model="m", reasoning={"effort": asked}), 400)
+            assert len(server.requests) == 1
+
+    run(test())
+
+
+def test_a_word_that_is_no_effort_of_the_server_leaves_its_refusal() -> None:
+    async def test() -> None:
+        refusal = {"status": 400, "json": {"error": {"message": "Invalid reasoning_effort: not without a high budget"}}}
+        async with served_by([refusing("reasoning_effort", refusal)]) as (served, (server,)):
+            for _ in range(2):
+                assert "reasoning.effort" in assert_error(await post(served, model="m", reasoning={"effort": "low"}), 400)
+            assert [request["reasoning_effort"] for request in server.requests] == ["low", "high"] * 2
+            claude = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}
+            assert (await say(served, "messages", **claude)).known["status"] == "completed"
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '"qwen2.5-coder" does not support thinking',
+        "reasoning_effort: 'high' is not one of low",
+        "This model always engages in thinking and cannot be disabled",  # z.ai, to an effort that it does not know
+        "Invalid API parameter, please check the documentation.",
+        "API 调用参数有误，请检查文档。",
+    ],
+)
+def test_an_effort_in_a_message_is_a_hint(message: str) -> None:
+    """Claude Code sends one with each request, whatever the model can do. What is refused of one says nothing of another."""
+    claude = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}
+    refusal = {"status": 400, "text": json.dumps({"error": {"message": message}}, ensure_ascii=False)}
+
+    async def test() -> None:
+        rule = {"if": {"value": {"reasoning_effort": "high"}}, "answer": refusal}
+        async with served_by([rule]) as (served, (server,)):
+            for _ in range(2):
+                outcome = await say(served, "messages", **claude)
+                assert outcome.known["status"] == "completed"
+                assert "parameter:thinking" in outcome.known["losses"]
+            claude["output_config"] = {"effort": "low"}
+            for request in (claude, {}):
+                assert (await say(served, "messages", **request)).known["status"] == "completed"
+            efforts = [request.get("reasoning_effort") for request in server.requests]
+            other = "low" if message.endswith("one of low") else None
+            assert efforts == ["high", other, other, "low", "none"]
+
+    run(test())
