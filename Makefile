@@ -160,7 +160,7 @@ image: ## build the container image responses-gateway, with its commit
 	docker build --build-arg COMMIT=$(shell git rev-parse HEAD) --tag responses-gateway .
 
 lock: $(VENV)/.stamp ## resolve the dependencies again and write the lock files
-	$(BIN)/pip install --disable-pip-version-check --quiet uv==0.13.8
+	$(BIN)/pip install --disable-pip-version-check --quiet uv==0.13.9
 	$(COMPILE) --output-file requirements.lock pyproject.toml
 	$(COMPILE) --output-file requirements-image.lock --constraints requirements.lock --extra postgres --extra redis \
 		--extra grammars --extra otel --extra jwt --extra mcp --extra web --extra pdf pyproject.toml

@@ -26,6 +26,7 @@ _PYTHONS = {
     "anthropic_accumulator.py": ANTHROPIC,
     "anthropic_langchain.py": CLIENTS / "anthropic-langchain" / "bin" / "python",
     "frameworks.py": FRAMEWORKS,
+    "instructor_schemas.py": OLDER_FRAMEWORKS,
     "llama_index_agents.py": OLDER_FRAMEWORKS,
     "strands_agents.py": OLDER_FRAMEWORKS,
     "dspy_programs.py": OLDER_FRAMEWORKS,

@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 
-import instructor
 from agno.agent import Agent as AgnoAgent
 from agno.models.openai import OpenAIResponses
 from openai import OpenAI
@@ -25,12 +24,6 @@ class City(BaseModel):
 def get_weather(city: str) -> str:
     """Return the weather in a city."""
     return f"22 degrees in {city}"
-
-
-def instructor_structured() -> object:
-    client = instructor.from_openai(OpenAI(base_url=URL, api_key="none"), mode=instructor.Mode.RESPONSES_TOOLS)
-    city = client.responses.create(model=MODEL, input="Tell me about Paris.", response_model=City)
-    return city.model_dump()
 
 
 def prompted_json() -> object:
@@ -78,7 +71,6 @@ def agno_tool() -> object:
 
 
 DEEDS = [
-    instructor_structured,
     prompted_json,
     pydantic_ai_text,
     pydantic_ai_tool,

@@ -13,10 +13,6 @@ def is_city(value: Any) -> bool:
     return isinstance(value["name"], str) and isinstance(value["inhabitants"], int)
 
 
-def test_instructor_structured(got: Any) -> None:
-    assert is_city(got)
-
-
 def test_prompted_json(got: Any) -> None:
     assert is_city(got)
 

@@ -14,8 +14,8 @@ _BLOCK = re.compile(r"^## (.+?)$(?:(?!^## ).)*?^```(python|js)\n(.*?)^```", re.M
 PROGRAMS = {title: (language, text) for title, language, text in _BLOCK.findall((ROOT / "docs" / "clients.md").read_text())}
 _URL = "http://127.0.0.1:9000/v1"
 _PYTHONS = {
-    **dict.fromkeys(("Pydantic AI", "Instructor", "Agno"), FRAMEWORKS),
-    **dict.fromkeys(("LlamaIndex", "Strands Agents", "DSPy"), OLDER_FRAMEWORKS),
+    **dict.fromkeys(("Pydantic AI", "Agno"), FRAMEWORKS),
+    **dict.fromkeys(("Instructor", "LlamaIndex", "Strands Agents", "DSPy"), OLDER_FRAMEWORKS),
 }
 # What DSPy says where it cannot ask the internet for the abilities of OpenAI's models.
 _OFFLINE = "Model metadata refresh failed"
