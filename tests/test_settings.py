@@ -184,6 +184,7 @@ def test_a_wrong_value_is_named_as_the_user_wrote_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
+        {"host": ""},  # which would be every address
         {"port": "65536"},
         {"port": "-1"},
         {"connect_timeout": "0"},

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import ByteSize, Field
 
-from responses_gateway.settings.section import Seconds, Section
+from responses_gateway.settings.section import Seconds, Section, only
 
 # `host: unix:/run/gateway.sock` listens on a Unix socket.
 UNIX = "unix:"
@@ -17,7 +18,7 @@ class ListeningSettings(Section):
 
     title = "Listening"
 
-    host: str = "127.0.0.1"
+    host: Annotated[str, only(bool, "expected an address, like 127.0.0.1, or 0.0.0.0 for all")] = "127.0.0.1"
     """Address to listen on; `0.0.0.0` for all. `unix:/path` is a Unix socket, which has no port."""
     port: int = Field(default=9000, ge=0, le=65535)
     """TCP port to listen on; 0 chooses a free one."""

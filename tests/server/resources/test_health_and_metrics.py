@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from responses_gateway.simulator import create_app, serving
 from responses_gateway.telemetry import logs
 from tests.server.running_gateway import RawClient, Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, backend, chat_stream, refusing, streaming
+from tests.waiting import PATIENCE
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 PREFIX = "responses_gateway_"
@@ -47,6 +49,46 @@ def test_health_is_ours_and_ready_is_the_backends() -> None:
             assert (await ask(served, "GET", "/ready")).status == 503
         async with backend(refusing(401, b"")) as behind, gateway(behind.url) as served:
             assert (await ask(served, "GET", "/ready")).status == 200
+
+    run(test())
+
+
+def test_what_a_single_backend_answers_to_ready_is_in_its_metric() -> None:
+    async def test() -> None:
+        status = 503
+
+        async def play(connection: Connection) -> None:
+            await refusing(status, b"")(connection)
+
+        async with backend(play) as behind, gateway(behind.url) as served:
+            name = behind.url.removeprefix("http://")
+            assert served.metric("backend_up", backend=name) == 1
+            assert (await ask(served, "GET", "/ready")).status == 503
+            assert served.metric("backend_up", backend=name) == 0
+            status = 200
+            assert (await ask(served, "GET", "/ready")).status == 200
+            assert served.metric("backend_up", backend=name) == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels"),
+    [
+        ("webhook_deliveries_total", {"endpoint": "mine", "outcome": "given_up"}),
+        ("missed_windows_total", {"window": "2h"}),
+        ("missed_windows_total", {"window": "8h"}),
+    ],
+)
+def test_what_an_alert_waits_for_is_zero_before_it_happens(metric: str, labels: dict[str, str]) -> None:
+    """Prometheus sees no increase where a series begins."""
+    webhooks = {"mine": {"url": "http://127.0.0.1:9/", "secret": "a-text-of-16-bytes-or-more", "private": True}}
+
+    async def test() -> None:
+        async with gateway("http://127.0.0.1:9", store="memory", webhooks=webhooks) as served:
+            async with asyncio.timeout(PATIENCE):
+                while (await scraped(served)).get(metric, {}).get(tuple(sorted(labels.items()))) != 0:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
 
     run(test())
 

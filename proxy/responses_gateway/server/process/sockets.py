@@ -129,7 +129,7 @@ def _tcp(host: str, port: int, setting: str) -> list[socket.socket]:
     which the `OSError` names if another port would do."""
     opened: list[socket.socket] = []
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, address in dict.fromkeys(found):
             listener = socket.socket(family, socket.SOCK_STREAM)
             opened.append(listener)

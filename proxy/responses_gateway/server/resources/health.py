@@ -29,29 +29,30 @@ class Health:
     @needs(Needs.NOTHING)
     async def health(self, _request: web.Request) -> web.Response:
         """Answer that the process lives. `examining`: it is finding out what its backend wants, so answers may get better."""
-        status: dict[str, object] = {"status": "ok"}
-        if self._autoconfiguration.pending:
-            status["examining"] = True
-        return web.json_response(status)
+        examining = {"examining": True} if self._autoconfiguration.pending else {}
+        return web.json_response({"status": "ok", **examining})
 
     @needs(Needs.NOTHING)
     async def ready(self, _request: web.Request) -> web.Response:
-        """Tell whether requests are taken and a backend is healthy. A single backend is asked now: below 500 will do."""
+        """Tell whether requests are taken and a backend is healthy. A single one is asked now, and noted: below 500 will do."""
         if self._in_flight.state >= State.LEAVING:
             return web.json_response({"status": "draining"}, status=503)
         only = self._pool.members.only
         if only is None:
             healthy = self._pool.places.any_healthy
             return web.json_response({"status": "ok" if healthy else "no healthy backend"}, status=200 if healthy else 503)
+        status = {"status": "backend unhealthy"}
         try:
             async with asyncio.timeout(self._settings.connect_timeout), await only.backend.request("GET", "models") as answer:
-                reachable = answer.status < 500
+                if answer.status < 500:
+                    self._pool.places.answered(only)
+                    return web.json_response({"status": "ok"})
         except TimeoutError:
-            return web.json_response({"status": "backend silent"}, status=503)
+            status = {"status": "backend silent"}
         except ApiError as error:
-            return web.json_response({"status": "backend unreachable", "message": error.message}, status=503)
-        status = "ok" if reachable else "backend unhealthy"
-        return web.json_response({"status": status}, status=200 if reachable else 503)
+            status = {"status": "backend unreachable", "message": error.message}
+        self._pool.places.failed(only, "connect")
+        return web.json_response(status, status=503)
 
     @needs(Needs.KEY_IF_METRICS_DO)
     async def metrics(self, _request: web.Request) -> web.Response:

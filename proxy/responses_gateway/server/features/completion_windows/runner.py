@@ -277,6 +277,7 @@ class CompletionWindows:
             oldest = min((each.accepted_at for each in of_window), default=now)
             self._metrics.set(WAITING, sum(each.number for each in of_window), window)
             self._metrics.set(OLDEST, max(0.0, now - oldest), window)
+            self._metrics.count(MISSED, window, amount=0)  # because an alert does not see the first one of a new series
 
 
 async def _unpacked(data: bytes) -> bytes:

@@ -119,6 +119,7 @@ class Webhooks:
                 amounts = await self._table.amounts()
                 for name in self._endpoints:
                     self._metrics.set(DELIVERIES_WAITING, amounts.get(name, Amounts()).waiting, name)
+                    self._metrics.count(DELIVERIES, name, "given_up", amount=0)  # an alert sees no first one of a new series
             await asyncio.sleep(COUNT_INTERVAL)
 
     async def _deliver(self, session: aiohttp.ClientSession, name: str, endpoint: WebhookEndpoint, notice: Notice) -> None:
