@@ -407,6 +407,13 @@ def test_no_capacity_is_no_fault_of_the_request() -> None:
     assert read_error(498, b'{"error":{"message":"Flex tier capacity exceeded"}}').status == 503
 
 
+def test_a_404_of_a_server_whose_model_has_died_is_no_fault_of_the_request() -> None:
+    """Of mlx_lm.server, which answers any failure so."""
+    error = read_error(404, b'{"error": "generation thread died"}')
+    assert (error.status, error.code, error.message) == (502, "server_error", "generation thread died")
+    assert read_error(404, b'{"error": "Only user and assistant roles are supported!"}').status == 400
+
+
 def test_a_long_message_is_cut() -> None:
     assert len(read_error(500, json.dumps({"error": "x" * 9000}).encode()).message) == 2000
 

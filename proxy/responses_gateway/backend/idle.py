@@ -38,14 +38,10 @@ async def load_of(pool: Pool, model: str, idle_requests: int) -> ModelLoad:
     else:
         usable = [member for member in serving if member.state(now) == "ready"]
     telling = sorted((member for member in usable if member.tells_load), key=lambda member: member.in_flight)[:_ASKED]
-    reported = dict(zip(telling, await asyncio.gather(*map(_requests_of, telling)), strict=True))
+    loads = await asyncio.gather(*(server_load_of(member.backend, _WITHIN) for member in telling))
+    reported = {member: load.requests for member, load in zip(telling, loads, strict=True) if load is not None}
     used = sum(max(member.in_flight + member.reported.requests, reported.get(member, 0)) for member in usable)
     return ModelLoad(used, sum(_idle(member, idle_requests) for member in usable), _free(pool, usable))
-
-
-async def _requests_of(member: Member) -> int:
-    load = await server_load_of(member.backend, _WITHIN)
-    return load.requests if load is not None else 0
 
 
 def _idle(member: Member, idle_requests: int) -> int:

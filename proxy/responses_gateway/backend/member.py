@@ -158,5 +158,5 @@ def described(member: Member, now: float) -> dict[str, Any]:
 
 
 def _log_refused_field(observer: PoolObserver, backend: str, model: str, path: str, instead: str) -> None:
-    change = "left out" if not instead else f"at most {instead}" if path == LIMIT else "sent under its other name"
+    change = "left out" if not instead else f"at most {instead}" if path == LIMIT else f"sent as {instead}"
     observer.log(f"the backend refuses an optional field: {change} from now on", backend, model=model, field=path)

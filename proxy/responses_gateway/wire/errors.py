@@ -70,8 +70,10 @@ _SEARCHED = 16 * 1024
 # What is told of the time to wait, where no header tells it: "Please retry in 33.1s." (Google), "try again after 5 seconds".
 _WAIT = re.compile(r"\b(?:retry|try again) (?:in|after) (\d{1,4}(?:\.\d{1,9})?) ?s(?:ec|econds?)?\b", re.IGNORECASE)
 
-# What vLLM writes when its engine has died; the last one since 0.33, where nothing else is told in these words.
-_DEAD_ENGINE = re.compile(r"Engine(?:Core encountered an issue|Dead)|The server had an error while processing your request\.$")
+# What vLLM writes when its engine has died, the last one since 0.33, where nothing else is told so; mlx_lm.server, with a 404.
+_DEAD_ENGINE = re.compile(
+    r"Engine(?:Core encountered an issue|Dead)|The server had an error while processing your request\.$|generation thread died$"
+)
 
 # Fields of a chat request that the gateway fills from parameters of another name. Clients cannot send these themselves.
 _CLIENT_NAMES = {
@@ -247,7 +249,9 @@ def _classify(status: int, reason: Reason, retry_after: float | None) -> ApiErro
         name = "invalid_api_key" if meant == 401 else "permission_denied"
         of_place = meant == 403 and re.search(rf"{_NO_KEY}.*\b(?:{_PLACES})\b", message)
         return ApiError(meant, message, type="permission_error" if of_place else "authentication_error", code=name, quoted=True)
-    if 400 <= meant < 500 or (status == 500 and _INVALID_REQUEST.match(reason.words)):
+    if (400 <= meant < 500 and not _DEAD_ENGINE.match(reason.words)) or (
+        status == 500 and _INVALID_REQUEST.match(reason.words)
+    ):
         return _refused(meant, message, param, reason)
     # 500 would make Codex hide the message; 502 tells that the backend failed.
     known = 503 if meant == _OVERLOADED else meant if meant in {502, 503, 504} else 502

@@ -33,9 +33,10 @@ def asker_of(headers: Headers, body: Body, *, handshake: bool = False) -> Asker:
     """Return who asks. `body` is that of a request of any API, or those of its fields that may tell. `handshake`: the
     headers are those of a WebSocket, and the body is a message. Which responses a request continues is not known here."""
     named = _lowered(headers)
-    explicit = _explicit(named)
+    explicit = Statements()  # of a router's own headers
+    _read_pair(explicit, named, *_EXPLICIT)
     native = _native(named, body, handshake=handshake)
-    if explicit is not None:
+    if explicit.values:
         native = _within(explicit, native)
     elif "session" not in native:
         native.say("session", body.get("prompt_cache_key"), "prompt_cache_key")
@@ -57,13 +58,6 @@ def _lowered(headers: Headers) -> Headers:
         if name.lower() in NAMES:
             named.setdefault(name.lower(), value)
     return named
-
-
-def _explicit(headers: Headers) -> Statements | None:
-    """Return what a router's own headers say; None if they name no session."""
-    said = Statements()
-    _read_pair(said, headers, *_EXPLICIT)
-    return said if said.values else None
 
 
 def _within(explicit: Statements, native: Statements) -> Statements:
