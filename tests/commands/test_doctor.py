@@ -295,6 +295,21 @@ def test_nothing_listens(capsys: pytest.CaptureFixture[str]) -> None:
         assert json.loads(capsys.readouterr().out)["verdict"] == "unreachable"
 
 
+def test_no_key_is_asked_for_where_the_place_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    async def refuse(_request: web.Request) -> web.Response:
+        return web.json_response({"error": {"message": "Country, region, or territory not supported"}}, status=403)
+
+    async def test() -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", refuse)
+        async with serving(app) as url:
+            assert await asyncio.to_thread(run, url) == 2
+        said = capsys.readouterr().err
+        assert ("territory not supported" in said, "--api-key" in said) == (True, False)
+
+    asyncio.run(test())
+
+
 def test_a_key_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert examine(api_key="the-right-key") == 2
     assert "--api-key" in capsys.readouterr().err

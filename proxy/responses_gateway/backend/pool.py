@@ -139,8 +139,6 @@ class Pool:
         chat.backend = member.name
         if member.router or ((not member.answered or chat.status != 200) and self._is_router(member, chat)):
             self._note_token(member, route, chat)
-        if chat.status != 200:
-            self.refuses_gateway_key(member, chat.status)
         chat.on_end = partial(self.places.ended, member)
         return chat
 
@@ -353,6 +351,13 @@ class Pool:
         if refuses:
             self._observer.warn("backend refuses the gateway's key", member.name, status=status)
         return refuses
+
+    def refusal_for_clients(self, chat: ChatStream, error: ApiError) -> ApiError:
+        """Return the error for the refusal of a chat request: another one if it is about the gateway's own key, see above."""
+        told = error if chat.has_client_key else error.of_gateway_key()
+        if told is not error:
+            self._observer.warn("backend refuses the gateway's key", chat.backend, status=chat.status)
+        return told
 
     # ---- attempts -------------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ async def ask(pool: Pool, body: Mapping[str, Any] | bytes, headers: Mapping[str,
     async with await pool.open_chat(data, lambda _name, _url: headers, route) as chat:
         if chat.status != 200:
             error = read_error(chat.status, await chat.read_refusal(), chat.retry_after)
-            raise in_client_terms(error if chat.has_client_key else error.of_gateway_key())
+            raise in_client_terms(pool.refusal_for_clients(chat, error))
         if chat.is_event_stream:  # though none was asked for
             raise server_error(_NO_COMPLETION)
         answer = await chat.read(_LIMIT)

@@ -150,7 +150,7 @@ async def _play_agent(
 
 
 def _hint(error: ApiError) -> str:
-    if error.status in (401, 403):
+    if error.type == "authentication_error":
         return " Give its key with --api-key, or in the variable OPENAI_API_KEY."
     if error.code == "no_model":
         return " Is the URL right? If it is, name a model with --model."

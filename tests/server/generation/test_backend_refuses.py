@@ -182,11 +182,14 @@ def test_a_refusal_of_the_gateway_s_own_key_is_not_the_client_s_fault(
         ("Country, region, or territory not supported", 403, "permission_denied"),
     ],
 )
-def test_a_403_that_is_not_about_the_gateway_s_key_tells_what_it_is_about(message: str, status: int, code: str) -> None:
+def test_a_403_that_is_not_about_the_gateway_s_key_tells_what_it_is_about(
+    message: str, status: int, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test() -> None:
         body = json.dumps({"error": {"message": message, "code": 403}}).encode()
         for answer in await refusal_of(refusing(403, body), backend_api_key="ours"):
             assert assert_error(answer, status, code) == message
+        assert "backend refuses the gateway's key" not in [record.getMessage() for record in caplog.records]
 
     run(test())
 

@@ -56,7 +56,8 @@ def explained(
     contexts of its tree. `named`: it says which response it continues, so that what differs is another branch of its thread."""
     at_server = [one for one in (previous, *others) if one is not None and one.server == report.server]
     # Of what stands before a difference little is known, and of turns before the last ones nothing: the server may know better.
-    common = max(report.cached or 0, *(_common_tokens(one, prompt) for one in at_server), 0)
+    differences = [(one.last.end, _difference(one, prompt)) for one in at_server]
+    common = max(report.cached or 0, *(end if found is None else found.before for end, found in differences), 0)
     possible = max(0, min(common, report.prompt - 1)) // block * block
     if previous is None:
         return Explanation("first", 0, 0, report.cached, possible)
@@ -91,11 +92,6 @@ def kept_messages(previous: CachedContext, prompt: Prompt, explanation: Explanat
             return thinking[0]  # because thoughts may be left out now, which does not show
     place = difference(previous, prompt)
     return previous.checksums.count + 1 if place is None else place + 1
-
-
-def _common_tokens(earlier: CachedContext, prompt: Prompt) -> int:
-    found = _difference(earlier, prompt)
-    return earlier.last.end if found is None else found.before
 
 
 def _difference(earlier: CachedContext, prompt: Prompt) -> _Difference | None:

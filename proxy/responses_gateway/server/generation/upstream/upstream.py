@@ -293,7 +293,7 @@ class Upstream:
         """Return the error for the refusal of a backend."""
         refusal = await chat.read_refusal()
         error = chat_refused(chat.status, refusal, chat.retry_after)
-        told = error if chat.has_client_key else error.of_gateway_key()
+        told = self._pool.refusal_for_clients(chat, error)
         if self._recording is not None:
             self._recording.backend_refused(chat.status, refusal, chat.retry_after, gateway_key=told is not error)
         reason = chat.header(REASON_HEADER)
