@@ -43,6 +43,20 @@ def test_both_lists_count(models: list[str] | None, of_team: list[str] | None, a
     run(test())
 
 
+@pytest.mark.parametrize(("models", "served_as"), [(["simulator"], "simulator"), (None, "other"), (["other"], "other")])
+def test_a_name_of_anthropic_means_a_model_that_the_key_may_use(models: list[str] | None, served_as: str) -> None:
+    """Claude Code asks for such names beside its main model."""
+
+    async def test() -> None:
+        async with simulated(**settings(models), messages_model="other") as served:
+            body = {"max_tokens": 99, "messages": [{"role": "user", "content": "hi"}]}
+            answer = await asked(served, "/v1/messages", model="claude-haiku-9", **body)
+            assert answer.status == 200
+            assert served.metric("tokens_total", model=served_as, kind="input") > 0
+
+    run(test())
+
+
 def test_a_hidden_model_cannot_be_reached_by_any_path() -> None:
     async def test() -> None:
         async with simulated(**settings(["seen"])) as served:

@@ -57,7 +57,7 @@ def _served_model(members: Members, name: str, default: str | None, allows: Allo
     catalogues = [member.catalogue for member in members.by_name.values()]
     if any(catalogue.serves(name) for catalogue in catalogues):
         return name
-    if default is not None:
+    if default is not None and (allows is None or allows(default)):
         return default
     names = (known for catalogue in catalogues for known in catalogue.names())
     return next((known for known in names if allows is None or allows(known)), name)
