@@ -17,7 +17,8 @@ from responses_gateway.settings.keys import hash_of
 from responses_gateway.settings.reloading import reloaded
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from tests.server.gateway_process import Program, program
-from tests.server.running_gateway import gateway, run
+from tests.server.running_gateway import gateway, run, until
+from tests.server.scripted_backend import Connection, backend
 
 ALICE = "rp_alice-0123456789"
 BOB = "rp_bob-0123456789"
@@ -80,6 +81,32 @@ def test_a_revoked_key_ends_at_once_also_on_an_open_websocket(tmp_path: Path, wo
                         pass  # its worker may be the last one
                     assert (refusal["status"], refusal["error"]["code"]) == (401, "invalid_api_key")
                 assert await status(running, ALICE) == 200
+
+    run(test())
+
+
+@WORKERS
+def test_settings_that_change_while_the_gateway_starts_are_read_again(tmp_path: Path, workers: int) -> None:
+    """It waits for a backend that does not answer its first health check."""
+    asked = asyncio.Event()
+
+    async def play(connection: Connection) -> None:
+        asked.set()
+        await connection.lost
+
+    async def test() -> None:
+        file = tmp_path / "gateway.yaml"
+        async with backend(play) as silent, serving(create_app()) as url:
+            keys = {"alice": hash_of(ALICE)}
+            more = {"backends": {"silent": {"url": silent.url}}, "connect_timeout": 2, "workers": workers}
+            write(file, url, api_keys=keys, **more)
+            async with program("--config", str(file), starts=False) as running:
+                await until(asked.is_set, "a health check")
+                write(file, url, api_keys={**keys, "bob": hash_of(BOB)}, **more)
+                running.signal(signal.SIGHUP)
+                await running.says("settings reloaded backends=2 changed=api_keys")
+                await running.says(" listening ")
+                await becomes(running, BOB, 200)
 
     run(test())
 

@@ -42,6 +42,7 @@ class Control:
     def __init__(self, settings: Settings, reload: Reload | None) -> None:
         """`reload` is None without a settings file."""
         self.reload = reload
+        self.hung_up = asyncio.Event()  # set by a SIGHUP that came before `handle`
         self._settings = settings
         self._introduction = b""
         self._stop_signals: StopSignals | None = None
@@ -56,6 +57,8 @@ class Control:
             stop_with_terminal(stop_signals)
         else:
             self._read = reload_at_hangup(self.reload, use)
+            if self.hung_up.is_set():
+                signal.raise_signal(signal.SIGHUP)
 
     async def open(self, listeners: Listeners) -> None:
         """Take orders, unless the folder of the sockets cannot be used: signals work without it."""

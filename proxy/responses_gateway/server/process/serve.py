@@ -119,6 +119,8 @@ async def _serve(
     if link is None:
         warn = partial(logs.logger().warning, "no rolling restart: the gateway is starting")
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, warn)
+        if control.reload is not None:  # without a handler it ends the process, which may wait for its backends
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, control.hung_up.set)
     handover: Handover | None = None
     with open_listeners(settings) if link is None else link.listeners() as listeners:
         share = ALL if link is None else Share(int(link.config.place), settings.workers)
