@@ -34,7 +34,7 @@ from responses_gateway.backend.policies.routers import (
 )
 from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
 from responses_gateway.backend.served_models import BackendSpec, Hints, Route, with_hints, with_model
-from responses_gateway.backend.transport.aiohttp_internals import whole_refusal
+from responses_gateway.backend.transport.aiohttp_internals import begins_with_error, whole_refusal
 from responses_gateway.backend.transport.client import Body, ChatStream, Unreachable
 from responses_gateway.backend.transport.optional_fields import REFUSALS, further_changes, refusals_of
 from responses_gateway.backend.watch import Watch
@@ -453,16 +453,15 @@ async def _ask_with(
     if hints is None:
         return await ask(body=body)
     hinted, added = with_hints(body, hints.fields, {})
-    learned = member.backend.learned
-    known = learned.get(model, {})
+    known = member.backend.learned.get(model, {})
     if added.keys() <= known.keys():
         return await ask(body=body)
     answer = await ask(body=hinted)
-    if answer.status not in refusals_of(added):
+    if answer.status not in refusals_of(added) and (answer.status != 200 or not await begins_with_error(answer)):
         return answer
     refusal = await whole_refusal(answer)
     answer.close()
     answer = await ask(body=body)
     if answer.status == 200:
-        learned.note(model, further_changes(refusal, hinted, known, added))
+        member.backend.learned.note(model, further_changes(refusal, hinted, known, added))
     return answer

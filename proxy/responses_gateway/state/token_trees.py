@@ -249,12 +249,8 @@ def delete_expired(sql: Sql, now: float, limit: int) -> int:
 
 def _delete_oldest(sql: Sql, tenant: str) -> None:
     """Delete the oldest trees of a tenant that has too many."""
-    statement = "SELECT key FROM token_trees WHERE tenant = ? ORDER BY key DESC LIMIT 1 OFFSET ?"
-    newest_too_many = sql.execute(statement, (tenant, MOST_TREES)).fetchone()
-    if newest_too_many is None:
-        return
-    statement = "SELECT key FROM token_trees WHERE tenant = ? AND key <= ? ORDER BY key LIMIT ?"
-    for row in sql.execute(statement, (tenant, newest_too_many[0], _BATCH)).fetchall():
+    statement = "SELECT key FROM token_trees WHERE tenant = ? ORDER BY key DESC LIMIT ? OFFSET ?"
+    for row in sql.execute(statement, (tenant, _BATCH, MOST_TREES)).fetchall():
         _delete(sql, row[0])
 
 

@@ -18,8 +18,6 @@ Left: TypeAlias = Literal["client_left", "cancelled", "stopped"]
 Reason: TypeAlias = Literal["no_token_ids", "no_prompt_token_ids", "incomplete_token_ids", "no_log_probs", "broke_off", Left]
 # Those for which a call may have no tokens at all.
 WITHOUT_TOKENS = frozenset[str](get_args(Reason)) - {"no_log_probs"}
-# Names the backend that is being asked.
-Backend: TypeAlias = Callable[[], str | None]
 
 
 class SampledTokens(NamedTuple):
@@ -181,7 +179,7 @@ class CallRecorder:
 
     def __init__(self, *, hides_logprobs: bool, shows: Shows | None) -> None:
         self._hides_logprobs = hides_logprobs
-        self.backend: Backend = lambda: None
+        self.backend: Callable[[], str | None] = lambda: None  # names the one that is being asked
         self.shows = shows
         self.shown = False  # the client got them
         self.calls: list[SampledCall] = []

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
 from responses_gateway.server.features.session_hints import feature
-from responses_gateway.simulator import RECEIVED, create_app, serving
+from responses_gateway.simulator import RECEIVED, SimulatorOptions, create_app, serving
 from tests.data_folder import DATA
 from tests.server.running_gateway import Served, ask, gateway, post, run
 from tests.waiting import until
@@ -358,6 +359,40 @@ def test_a_relayed_request_is_sent_as_it_came_where_its_priority_is_refused(stat
                 answer = await ask(served, "POST", "/v1/chat/completions", json=CHAT, headers={"x-session-id": "s1"})
                 assert (answer.status, answer.json["object"]) == (200, "chat.completion")
             assert asked == [True, False, False, False]
+
+    run(test())
+
+
+@pytest.mark.parametrize("in_stream", [False, True])
+def test_a_relayed_stream_is_sent_as_it_came_where_its_priority_is_refused(in_stream: bool) -> None:
+    """SGLang does so as the first event, with status 200: no client is to see that, and it is not sent there again."""
+    app, asked = refusing_server(503, in_stream=in_stream)
+
+    async def test() -> None:
+        async with hinted("sglang", app) as served:
+            for _ in range(3):
+                body = {**CHAT, "stream": True}
+                answer = await ask(served, "POST", "/v1/chat/completions", json=body, headers={"x-session-id": "s1"})
+                assert answer.status == 200
+                assert b"priority" not in answer.body
+                assert answer.body.endswith(b"data: [DONE]\n\n")
+            assert asked == [True, False, False, False]
+
+    run(test())
+
+
+def test_a_relayed_stream_whose_priority_is_taken_is_passed_on_as_it_comes() -> None:
+    app = create_app(SimulatorOptions(first_token_seconds=0.1, tokens_per_second=100))
+
+    async def test() -> None:
+        async with hinted("vllm", app) as served, aiohttp.ClientSession() as session:
+            body = {**CHAT, "stream": True}
+            headers = {"x-session-id": "s1"}
+            async with session.post(f"{served.url}/v1/chat/completions", json=body, headers=headers) as answer:
+                pieces = [piece async for piece in answer.content.iter_any()]
+            assert len(pieces) > 3
+            assert b"".join(pieces).endswith(b"data: [DONE]\n\n")
+            assert "priority" in bodies(app)[-1]
 
     run(test())
 

@@ -22,6 +22,8 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from responses_gateway.backend.transport.keepalive import open_socket
+from responses_gateway.wire.chat import first_failure
+from responses_gateway.wire.sse import SSEDecoder
 
 # Takes the bytes that one read brought.
 Sink = Callable[[bytes], None]
@@ -231,6 +233,16 @@ async def whole_refusal(answer: aiohttp.ClientResponse) -> bytes:
             await content.wait_eof()
     is_whole = content.is_eof() and 0 < content.total_bytes <= _REFUSAL_LIMIT
     return b"".join(content._buffer) if is_whole else b""
+
+
+async def begins_with_error(answer: aiohttp.ClientResponse) -> bool:
+    """Tell whether an answer, which can still be read, is an event stream whose first event is an error, if that comes soon."""
+    content = answer.content
+    with suppress(TimeoutError, aiohttp.ClientError, ConnectionError):
+        async with asyncio.timeout(_REFUSAL_TIME):
+            if not content.total_bytes and not content.is_eof():
+                await content._wait("begins_with_error")
+    return first_failure(SSEDecoder().feed(b"".join(content._buffer)))[1] is not None
 
 
 class BodyInterrupted(ConnectionError):

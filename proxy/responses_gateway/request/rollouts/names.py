@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.errors import invalid_request
 
 ROLLOUT_HEADER = "X-Rollout-Id"
 # Asks for a rollout whose prompts are ids of tokens.
@@ -32,8 +32,3 @@ def named_rollout(headers: Mapping[str, str]) -> str | None:
     """Return the rollout that the headers of a request name; None if they name none. Raise `ApiError` 400."""
     name = headers.get(ROLLOUT_HEADER)
     return None if name is None else rollout_name(name)
-
-
-def unknown_rollout(name: str) -> ApiError:
-    """Return the error for a rollout that does not exist, or is another tenant's."""
-    return ApiError(404, f"Rollout with id '{name[:128]}' not found.", code="rollout_not_found")

@@ -24,7 +24,7 @@ from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, divided
 from responses_gateway.server.http.exchange import EXCHANGE, Exchange
 from responses_gateway.server.protocols.interface import Allows
 from responses_gateway.settings import ApiKey, Settings
-from responses_gateway.settings.keys import given_key
+from responses_gateway.settings.keys import KEY_HEADERS, given_key
 from responses_gateway.wire.errors import ApiError, unknown_model
 
 _H = TypeVar("_H", bound=Callable[..., object])
@@ -136,8 +136,7 @@ def tenant_of(request: web.Request) -> str:
     With keys in the settings it is the name of the key, so that a key that replaces another one has access to the same
     resources. Without, it is a digest of `Authorization`, or of what that would be with the key of another header, whatever
     rollout is named behind the key; all requests without a key are one tenant."""
-    client = request[EXCHANGE].client
-    return tenant(client, own_key(client, request.headers)[0])
+    return named(request[EXCHANGE], request.headers)[0]
 
 
 def tenant(client: str | None, authorization: str) -> str:
@@ -149,7 +148,7 @@ def tenant(client: str | None, authorization: str) -> str:
     return hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def own_key(client: str | None, headers: Mapping[str, str]) -> tuple[str, str | None]:
+def _own_key(client: str | None, headers: Mapping[str, str]) -> tuple[str, str | None]:
     """Return `Authorization`, or what that would be with the key of another header, without the rollout that is named behind
     the key, and this rollout; nothing for a client with a name, whose key is the gateway's. Raise `ApiError` 400."""
     if client is not None:
@@ -164,13 +163,14 @@ def own_key(client: str | None, headers: Mapping[str, str]) -> tuple[str, str | 
 def named(exchange: Exchange, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
     """Return the tenant of a client, and its headers with the rollout that its key or the path names, and the bare key. Raise
     `ApiError` 400."""
-    bare, of_key = own_key(exchange.client, headers)
+    bare, of_key = _own_key(exchange.client, headers)
     rollout = of_key or exchange.rollout
     if rollout is not None:
         headers = CIMultiDict(headers)
         headers[ROLLOUT_HEADER] = rollout
-        if of_key is not None and "Authorization" in headers:
-            headers["Authorization"] = bare
+        if of_key is not None:
+            name = next(name for name in KEY_HEADERS if headers.get(name))
+            headers[name] = bare if name == "Authorization" else bare.removeprefix("Bearer ")
     return tenant(exchange.client, bare), headers
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -22,7 +22,7 @@ from responses_gateway.backend.pool import ANY
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.transport.aiohttp_internals import whole_refusal
 from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of
-from responses_gateway.server.access.api_keys import Needs, check_model, needs, own_key, tenant_of
+from responses_gateway.server.access.api_keys import Needs, check_model, named, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
 from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts, StreamTimes, origin_of
@@ -120,7 +120,7 @@ class Passthrough:
             query=request.rel_url.raw_query_string,
             body=body,
             headers=headers.items(),
-            client_keys=_client_keys(request.headers) if self._settings.forwards_client_key else {},
+            client_keys=_client_keys(request) if self._settings.forwards_client_key else {},
         )
         self._reports.relaying[facts] = lambda: UNKNOWN
         try:
@@ -278,14 +278,10 @@ def _passed_on(request: web.Request, settings: Settings) -> CIMultiDict[str]:
     return headers
 
 
-def _client_keys(headers: Mapping[str, str]) -> dict[str, str]:
+def _client_keys(request: web.Request) -> dict[str, str]:
     """Return the headers with the client's key, without the rollout that is named behind it. Raise `ApiError` 400."""
-    keys = {name: headers[name] for name in KEY_HEADERS if name in headers}
-    bare, rollout = own_key(None, headers)
-    if rollout is not None:
-        name = next(name for name in KEY_HEADERS if keys.get(name))
-        keys[name] = bare if name == "Authorization" else bare.removeprefix("Bearer ")
-    return keys
+    _, headers = named(request[EXCHANGE], request.headers)
+    return {name: headers[name] for name in KEY_HEADERS if name in headers}
 
 
 def _asker(request: web.Request, body: object) -> Asker:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
-from responses_gateway.request.rollouts.names import rollout_name, unknown_rollout
+from responses_gateway.request.rollouts.names import rollout_name
 from responses_gateway.server.access.api_keys import tenant_of
 from responses_gateway.server.http.exchange import read_json_body, read_limit, too_large
 from responses_gateway.state.token_trees import KeptCall, Page, TokenTreeTable, Tree
@@ -88,7 +88,7 @@ class Rollouts:
         name = rollout_name(request.match_info["id"])
         tree = await self._table.tree(tenant_of(request), _tree_name(name))
         if tree is None:
-            raise unknown_rollout(name)
+            raise _unknown(name)
         reward = None if tree.reward is None else msgspec.Raw(tree.reward.encode())
         about = {"object": "rollout", "id": name, "reward": reward, "dropped_calls": tree.dropped}
         return await self._answer(request, tree, about, None)
@@ -97,7 +97,7 @@ class Rollouts:
         """Answer `DELETE /rollouts/{id}`. Raise `ApiError`, `StoreUnavailable`."""
         name = rollout_name(request.match_info["id"])
         if not await self._table.delete(tenant_of(request), _tree_name(name)):
-            raise unknown_rollout(name)
+            raise _unknown(name)
         return web.json_response({"id": name, "object": "rollout.deleted", "deleted": True})
 
     async def reward(self, request: web.Request) -> web.Response:
@@ -115,7 +115,7 @@ class Rollouts:
         if len(reward) > _LARGEST_REWARD:
             raise too_large(_LARGEST_REWARD)
         if not await self._table.reward(tenant_of(request), _tree_name(name), reward.decode()):
-            raise unknown_rollout(name)
+            raise _unknown(name)
         shown = msgspec.json.encode({"object": "rollout.reward", "id": name, "reward": msgspec.Raw(reward)})
         return web.Response(body=shown, content_type=_JSON)
 
@@ -178,6 +178,11 @@ def _shown(call: KeptCall) -> dict[str, Any]:
         "generation_token_ids": call.tokens.sampled,
         "generation_log_probs": call.tokens.log_probs,
     }
+
+
+def _unknown(name: str) -> ApiError:
+    """Return the error for a rollout that does not exist, or is another tenant's."""
+    return ApiError(404, f"Rollout with id '{name}' not found.", code="rollout_not_found")
 
 
 def _tree_name(rollout: str) -> str:
