@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -21,7 +22,8 @@ from responses_gateway.extras import packages_with
 from responses_gateway.settings import Settings, flag
 from responses_gateway.settings.reference import reference
 from responses_gateway.version import version_line
-from tests.waiting import PATIENCE
+from tests.ports import free_port
+from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[1]
 SMALL_SERVER = ROOT / "tests" / "hosted" / "small_server.py"
@@ -223,6 +225,24 @@ def test_a_page_that_nobody_reads_to_its_end_is_no_traceback(argv: list[str]) ->
             [sys.executable, "-m", "responses_gateway", *argv], cwd=ROOT, stdout=pipe, stderr=subprocess.PIPE, check=False
         )
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_a_gateway_whose_stderr_is_closed_serves() -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "responses_gateway", "serve", "--simulator", "--port", str(port)]
+    with subprocess.Popen(["sh", "-c", 'exec "$0" "$@" 2>&-', *command], cwd=ROOT) as gateway:
+        try:
+            asyncio.run(until(lambda: gateway.poll() is not None or _answers(port), "an answer"))
+            assert gateway.poll() is None
+        finally:
+            gateway.terminate()
+    assert gateway.returncode == 0
+
+
+def _answers(port: int) -> bool:
+    with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/health") as answer:
+        return bool(answer.status == 200)
+    return False
 
 
 def test_ctrl_c_while_a_command_starts_is_no_traceback() -> None:

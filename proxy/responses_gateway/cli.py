@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import re
 import signal
 import sys
@@ -52,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line. Returns the exit status: 0 for success, 2 for wrong usage, others as the command says."""
     thresholds = gc.get_threshold()
     gc.set_threshold(_GC_THRESHOLD, *thresholds[1:])
+    if sys.stderr is None:  # who starts it has closed it: `2>&-`
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         return _run(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:  # while the command works

@@ -251,15 +251,11 @@ def _flags(profile: Profile, needed: NeededParsers) -> str:
         return server_type.parsing
     flags = []
     if profile.calls not in _PARSED:
-        flags.append(_tool_flag(profile, needed.tools))
+        automatic = "--enable-auto-tool-choice " if profile.server == "vllm" else ""
+        flags.append(f"{automatic}--tool-call-parser {_name(profile, needed.tools)}")
     if needed.reasoning is not None:
         flags.append(f"--reasoning-parser {_name(profile, needed.reasoning)}")
     return f"Start the server with {' '.join(flags)}."
-
-
-def _tool_flag(profile: Profile, parser: str | None) -> str:
-    automatic = "--enable-auto-tool-choice " if profile.server == "vllm" else ""
-    return f"{automatic}--tool-call-parser {_name(profile, parser)}"
 
 
 def _name(profile: Profile, parser: str | None) -> str:

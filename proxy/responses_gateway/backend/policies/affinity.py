@@ -37,7 +37,10 @@ def choose(loads: Sequence[Load], key: str = "") -> str:
     backends that can take a request now, at least one."""
     if len(loads) == 1:
         return loads[0].name
-    return _by_key(loads, key) if key else least_busy(loads)
+    if not key:
+        return least_busy(loads)
+    names = not_too_busy(loads)
+    return next(name for name in preference(key, ((load.name, load.weight) for load in loads)) if name in names)
 
 
 def least_busy(loads: Iterable[Load]) -> str:
@@ -64,11 +67,6 @@ def not_too_busy(loads: Sequence[Load]) -> set[str]:
     total = sum(load.in_flight for load in loads) + 1
     weights = sum(load.weight for load in loads)
     return {load.name for load in loads if load.in_flight < capacity(load, total, weights)}
-
-
-def _by_key(loads: Sequence[Load], key: str) -> str:
-    names = not_too_busy(loads)
-    return next(name for name in preference(key, ((load.name, load.weight) for load in loads)) if name in names)
 
 
 def _draw(key: str, name: str) -> float:

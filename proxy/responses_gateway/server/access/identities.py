@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from aiohttp import web
 
 from responses_gateway.request.rollouts.names import rollout_name
@@ -49,7 +47,8 @@ class Identities:
         if found is None:
             assert name is not None
             return name
-        exchange.team = self._first_team(found.groups)
+        teams = self._in_force().teams
+        exchange.team = next((group for group in found.groups if group in teams), None)
         return found.name
 
     async def _from_elsewhere(self, request: web.Request, key: str) -> Claimed | None:
@@ -65,11 +64,6 @@ class Identities:
             message = "The keys of the identity provider cannot be reached. Please try again."
             raise ApiError(503, message, type="server_error", code="server_error", retry_after=_TRY_AGAIN) from None
         return found
-
-    def _first_team(self, groups: Sequence[str]) -> str | None:
-        """Return the first of the groups that is a team of the settings."""
-        teams = self._in_force().teams
-        return next((group for group in groups if group in teams), None)
 
 
 # Absent where clients need not say who they are.
