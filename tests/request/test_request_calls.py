@@ -87,6 +87,14 @@ def test_an_output_apart_from_its_call_is_moved_to_it() -> None:
     assert "content order adapted" in outcomes(result)
 
 
+def test_a_question_that_is_repeated_before_the_output_stands_once() -> None:
+    first = [user("What is the weather?"), call("a"), user("What is the weather?"), output("a")]
+    result = chat_request(*first, call("b"), user("What is the weather?"), output("a"), output("b"))
+    assert shape(result.body["messages"]) == ["user", "assistant(a)", "tool a", "assistant(b)", "tool b"]
+    assert "content order adapted" in outcomes(result)
+    assert shape(messages(*first, user("What is the weather?")))[-1] == "user"
+
+
 def test_a_call_without_output_gets_one() -> None:
     result = chat_request(user(), call("a"), call("b"), output("b"), user("again"))
     assert shape(result.body["messages"]) == ["user", "assistant(a,b)", "tool a", "tool b", "user"]

@@ -171,16 +171,13 @@ class _Matcher:
         if call_id not in self._ids:  # nearly always
             self._ids.add(call_id)
             return call_id
-        chat_id = call_id
-        copy = self._copies.get(call_id, 1)
-        while chat_id in self._ids:
+        copy = self._copies.get(call_id, 1) + 1
+        while (chat_id := f"{call_id}_{copy}") in self._ids:
             copy += 1
-            chat_id = f"{call_id}_{copy}"
-        if chat_id != call_id:
-            self._copies[call_id] = copy
-            if not expected:
-                self._report.adapted("content", "call_id", "a call id that was used twice was numbered")
-        self._ids.update((call_id, chat_id))
+        self._copies[call_id] = copy
+        if not expected:
+            self._report.adapted("content", "call_id", "a call id that was used twice was numbered")
+        self._ids.add(chat_id)
         return chat_id
 
 

@@ -218,13 +218,12 @@ class ItemReader:
     def _output(self, entry: Entry) -> None:
         self._begun = True
         matched = self._calls.get(entry.path)
-        if matched is None:
-            if is_unpaired(entry):
-                self._unpaired(entry)
-            return
-        if matched.repeated:
-            self._builder.repeat_call(matched)
-        self._builder.add_output(matched)
+        if matched is not None:
+            if matched.repeated:
+                self._builder.repeat_call(matched)
+            self._builder.add_output(matched)
+        elif is_unpaired(entry):
+            self._unpaired(entry)
 
     def _unpaired(self, entry: Entry) -> None:
         if entry.kind == "tool_search_output":
@@ -348,8 +347,12 @@ class MessageBuilder(msgspec.Struct):
         return self._messages[:number]
 
     def add_user(self, content: str | list[Object]) -> None:
-        """Add a user message."""
+        """Add a user message. One that is repeated before the output of a call is left out: it would ask for the call again."""
         if self._turn is not None:
+            questions = (said["content"] for said in reversed(self._messages) if said["role"] == "user")
+            if self._turn.waiting and content == next(questions, None):
+                self._report.adapted("content", "order", "a message that was repeated before the output of a call was left out")
+                return
             self._close_turn()
         self._messages.append({"role": "user", "content": content})
 
@@ -407,8 +410,7 @@ class MessageBuilder(msgspec.Struct):
 
     def finish(self) -> list[Object]:
         """Return all messages."""
-        if self._turn is not None:
-            self._close_turn()
+        self._close_turn()
         return list(rows_joined(self._messages, "user")) if self._policy.user_messages == "merge" else self._messages
 
     def _open_turn(self, key: TurnKey | None, *, is_call: bool = False) -> _Turn:
