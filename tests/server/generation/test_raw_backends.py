@@ -229,6 +229,55 @@ def test_rescue() -> None:
     run(test())
 
 
+CITY = "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("thought", "finish", "cities"),
+    [
+        (f"I look.\n{CITY}", "stop", ["Oslo"]),
+        (f"{CITY} or rather both:\n{CITY}\n{CALL}\n", "stop", ["Oslo", "Rome"]),
+        (f"I could write {CALL}, but wait.", "stop", []),
+        (f"Like `{CALL}`", "stop", []),
+        (f"```\n{CALL}\n```", "stop", []),
+        (CALL.replace("get_weather", "other"), "stop", []),
+        (CITY[:-30], "stop", []),
+        (CALL, "length", []),
+    ],
+)
+def test_calls_at_the_end_of_a_thought_are_rescued(thought: str, finish: str, cities: list[str]) -> None:
+    """llama.cpp leaves them there, where the model has not ended its thought."""
+
+    async def test() -> None:
+        pieces = [scripted_backend.chunk({"reasoning_content": thought[at : at + 7]}) for at in range(0, len(thought), 7)]
+        answer = streaming(*pieces, scripted_backend.chunk({}, finish), b"data: [DONE]\n\n")
+        async with backend(answer) as parsing, gateway(parsing.url, rescue=True) as running:
+            for stream in (True, False):
+                whole = await post(running, tools=[WEATHER], stream=stream)
+                output = (whole.final if stream else whole.json)["output"]
+                assert output[0]["content"][0]["text"] == thought.rstrip()
+                calls = [json.loads(item["arguments"]) for item in output if item["type"] == "function_call"]
+                assert calls == [{"city": city} for city in cities]
+        async with backend(answer) as parsing, gateway(parsing.url) as running:
+            assert not [item for item in (await post(running, tools=[WEATHER])).final["output"] if "arguments" in item]
+
+    run(test())
+
+
+def test_a_call_in_a_thought_is_none_beside_another_one() -> None:
+    async def test() -> None:
+        own = scripted_backend.call('{"city": "Rome"}', id="call-1")
+        answer = [scripted_backend.chunk(delta) for delta in ({"reasoning": CALL}, own, {"reasoning": CITY})]
+        async with (
+            backend(streaming(*answer, scripted_backend.chunk({}, "tool_calls"))) as parsing,
+            gateway(parsing.url, rescue=True) as running,
+        ):
+            output = (await post(running, tools=[WEATHER])).final["output"]
+            assert [item["type"] for item in output] == ["reasoning", "function_call", "reasoning"]
+
+    run(test())
+
+
 # ---- a choice for each model -------------------------------------------------------------------------------------------
 
 

@@ -163,6 +163,8 @@ class Answer:
                 raise Diverged
         self._step_last(rest)
         if lifecycle.turn.finish_reason == "stop":
+            if lifecycle.state == "reasoning" and type(self._markup) is Markup and not lifecycle.turn.calls:
+                self._step_last(self._markup.calls_at_end(_said(lifecycle, "reasoning") or "", self._options.tools))
             if lifecycle.state == "reasoning" and not self._thought_is_marked and not is_no_answer(lifecycle, self._options):
                 lifecycle.repeat_reasoning()
             if self._tokens.silent_ids:

@@ -6,10 +6,10 @@ through (`rescue`); every item that comes of it is counted then."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from responses_gateway.parsers import FirstMarker, Parser
+from responses_gateway.parsers import FirstMarker, Parser, marked_call
 from responses_gateway.stream.reading.logprobs import ParsedLogprobs
 from responses_gateway.wire.chat import Chunk
 from responses_gateway.wire.deltas import CALL_PARTS, Delta, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall
@@ -178,6 +178,16 @@ class Markup:
         self._fed = self._begins = self._thinking = False
         self._numbers = {}
         return out
+
+    def calls_at_end(self, thought: str, tools: Collection[str]) -> list[Delta]:
+        """Return the calls of these tools with which a thought ends, and an answer with it, if they are to be rescued: of a
+        model that has not ended its thought before them."""
+        if not self._rescue or marked_call(thought, tools) != "whole":
+            return []
+        parser = self._new_parser(thinking_open=False)
+        deltas = [*parser.feed(thought, None), *parser.finish("stop")]
+        said = [at for at, delta in enumerate(deltas) if type(delta) is Text and delta.text.strip()]
+        return self._numbered([delta for delta in deltas[max(said, default=-1) + 1 :] if type(delta) is not Text])
 
     def shortcut(self, kind: str) -> Shortcut | None:
         """Return how more of an open item of this kind can be read without the parser; None where it cannot."""
