@@ -22,6 +22,21 @@ from tests.server.running_gateway import assert_error, post, run
             "xhigh",
         ),
         ("minimal", "reasoning_effort: unknown variant `minimal`, expected one of `none`, `high`, `max`", "none"),
+        ("low", "reasoning_effort: unknown variant `low`, expected one of `none`, `high`, `max`", "high"),
+        # OpenAI, Ollama, and vLLM.
+        (
+            "minimal",
+            "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model. Supported values are: 'none', "
+            "'low', 'medium', 'high', and 'xhigh'.",
+            "low",
+        ),
+        ("minimal", 'invalid reasoning value: \'minimal\' (must be "high", "medium", "low", "max", or "none")', "low"),
+        (
+            "minimal",
+            "[{'type': 'literal_error', 'loc': ('body', 'reasoning_effort'), 'msg': \"Input should be 'none', 'low', 'medium' "
+            "or 'high'\", 'input': 'minimal', 'ctx': {'expected': \"'none', 'low', 'medium' or 'high'\"}}]",
+            "low",
+        ),
     ],
 )
 def test_an_effort_that_a_client_has_chosen_becomes_the_nearest_that_the_server_knows(
@@ -42,6 +57,20 @@ def test_an_effort_that_a_client_has_chosen_becomes_the_nearest_that_the_server_
             assert [request["reasoning_effort"] for request in server.requests] == [asked, taken, taken]
         async with served_by([rule], strict=True) as (served, (server,)):
             assert_error(await post(served, model="m", reasoning={"effort": asked}), 400)
+            assert len(server.requests) == 1
+
+    run(test())
+
+
+def test_a_thought_is_not_given_up_for_an_effort() -> None:
+    """Groq: its Qwen 3 knows no efforts."""
+
+    async def test() -> None:
+        message = "`reasoning_effort` must be one of `none` or `default`"
+        refusal = {"status": 400, "json": {"error": {"message": message}}}
+        rule = {"if": {"value": {"reasoning_effort": "high"}}, "answer": refusal}
+        async with served_by([rule]) as (served, (server,)):
+            assert message[-9:] in assert_error(await post(served, model="m", reasoning={"effort": "high"}), 400)
             assert len(server.requests) == 1
 
     run(test())

@@ -103,7 +103,8 @@ def _nearest_effort(refusal: bytes, path: str) -> str:
     """Return which of the efforts that a refusal names is the nearest to that of a path, the higher one of two; nothing if it
     names no other one, or if the path has none."""
     refused = path.partition("=")[2]
-    named = set(re.findall(r"\w+", searched_text(refusal))).intersection(EFFORTS) - {refused} if refused else ()
+    others = EFFORTS if refused == "minimal" else EFFORTS[1:]  # who wants more than that wants a thought
+    named = set(re.findall(r"\w+", searched_text(refusal))).intersection(others) - {refused} if refused else ()
     at = EFFORTS.index
     return min(named, key=lambda effort: (abs(at(effort) - at(refused)), -at(effort)), default="")
 

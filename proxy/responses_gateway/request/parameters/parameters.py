@@ -289,7 +289,7 @@ def added_fields(body: Object, request: ResponsesRequest, policy: Policy) -> Add
             more[f"{_VARIABLES}.enable_thinking"] = _OWN_SWITCH
     effort = body.get("reasoning_effort")
     if effort in EFFORTS and not policy.strict and not policy.own_fields:
-        more[f"reasoning_effort={effort}"] = AddedField(needed=True, word=True)
+        more[f"reasoning_effort={effort}"] = AddedField(needed=True, word=True, switch=True)
     if "priority" in body and (request.model_extra or {}).get("priority") is None:
         more["priority"] = HINT
     return {**ALWAYS_ADDED, **more} if more else ALWAYS_ADDED
