@@ -370,6 +370,34 @@ def test_a_summary_that_takes_the_place_of_a_conversation_has_changed_it(kind: s
 
 
 @pytest.mark.parametrize("whole", [False, True])
+def test_what_an_automatic_compaction_loses_is_lost_by_its_own_turn(whole: bool) -> None:
+    """The turn after it only grows. That the summary was asked for without tools is no change of the client's."""
+
+    async def test() -> None:
+        async with clients(server(), store="memory") as new:
+            client = new()
+            lines: list[Line] = []
+            for number in range(6):
+                if not whole:
+                    client.items = []
+                summaries = [place for place, item in enumerate(client.items) if item["type"] == "compaction"]
+                client.items = client.items[summaries[-1] :] if summaries else client.items
+                line = await client.turn(
+                    user(f"scenario: plain {number} {'word ' * 300}"),
+                    context_management=[{"type": "compaction", "compact_threshold": 1600}],
+                    previous_response_id=None if whole or not lines else lines[-1]["response_id"],
+                    store=not whole,
+                )
+                lines.append(line)
+            (compacted,) = [line for line in lines if line.get("cache_item")]
+            assert caused(compacted) == ("input_changed", lost(compacted))
+            assert compacted["cache_context"] == lines[2]["input_tokens"] + lines[2]["output_tokens"]
+            assert [line.get("cache_cause") for line in lines] == ["first", None, None, "input_changed", None, None]
+
+    run(test())
+
+
+@pytest.mark.parametrize("whole", [False, True])
 def test_conversations_in_one_thread_lose_nothing_of_each_other(whole: bool) -> None:
     """As in lanes of one connection: each goes on from its own last turn, however many others came between."""
 

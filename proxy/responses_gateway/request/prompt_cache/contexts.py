@@ -60,7 +60,8 @@ class Contexts:
         if previous is None:
             context = CachedContext(report.server, prompt.checksums, (turn,))
         else:
-            if difference(previous, prompt) in (None, previous.checksums.count):  # else another branch may go on from there
+            # Else another branch may go on from there, or what a summary takes the place of.
+            if not asking.sums_up and difference(previous, prompt) in (None, previous.checksums.count):
                 contexts.remove(previous)
             context = previous.followed_by(report.server, prompt, turn, kept_messages(previous, prompt, explanation))
         contexts.append(context._replace(summed_up=asking.sums_up))

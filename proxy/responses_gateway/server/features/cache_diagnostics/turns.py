@@ -17,8 +17,10 @@ from responses_gateway.request.who_asks.asker import Kind
 from responses_gateway.server.features.cache_diagnostics.chain_starts import chain_start, server_of
 from responses_gateway.server.features.cache_diagnostics.stored_contexts import StoredContexts
 from responses_gateway.server.features.feature import Core
+from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.instruments import Counter
@@ -62,22 +64,20 @@ class CacheTurns:
         used = turns[0].used
         if asker.session is None or used is None or used.input is None or facts.backend is None:
             return _NOTHING
-        if prepared.compaction is not None:  # what was sent behind the summary is not this request
-            return _NOTHING
         asking = _asking(prepared)
         report = Report(server_of(facts), used.input, used.cached)
         # What asks the model to go on is in no later request, so that nothing behind it is where it was.
         last = next((turn for turn in turns if turn.continued), turns[-1]).used or used
         said = _answer(prepared, translator, used, last)
-        prompt = prepared.call.prompt(checksum=hash if self._stored is None else self._stored.checksum)
+        prompt = _asked(prepared).prompt(checksum=hash if self._stored is None else self._stored.checksum)
         known = self._contexts.of(asking)
         if prepared.context.first is not None and not known:
             start = chain_start(self._responses, prepared, prompt)
             if start is not None:
                 self._contexts.begin(asking, [start])
         is_unknown = not self._knows_all and _goes_on_elsewhere(known, prompt)
-        named = prepared.context.request.previous_response_id is not None
-        explanation = self._contexts.turn(asking, prompt, report, said, self._sizes.of(facts.backend), named=named)
+        block = self._sizes.of(facts.backend)
+        explanation = self._contexts.turn(asking, prompt, report, said, block, named=_goes_on(prepared))
         if asker.final:
             self._contexts.forget(asking.tenant, asking.session)
         elif self._stored is not None:
@@ -100,6 +100,20 @@ class CacheTurns:
 def _goes_on_elsewhere(known: Sequence[CachedContext], prompt: Prompt) -> bool:
     """Tell whether the model has answered since the turns that are known, so that another worker had the last one."""
     return (prompt.last_answer or -1) > max((context.checksums.count for context in known), default=-1)
+
+
+def _asked(prepared: PreparedRequest) -> ChatCall:
+    """Return what the first turn was asked, behind a summary if one was made for it."""
+    body = None if prepared.compaction is None else prepared.compaction.body
+    return prepared.call if body is None else prepared.call.with_body(body)
+
+
+def _goes_on(prepared: PreparedRequest) -> bool:
+    """Tell whether a request says what it continues: a response, or what a summary takes the place of."""
+    request = prepared.context.request
+    if request.previous_response_id is not None or prepared.compaction is not None:
+        return True
+    return isinstance(request.input, list) and any(map(is_compaction, request.input))
 
 
 def _asking(prepared: PreparedRequest) -> Asking:

@@ -101,15 +101,16 @@ async def is_due(
     return len(messages) >= 2  # a single message would not get shorter
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AutomaticCompaction:
-    """A compaction that is due. `run` it before the answer is asked for."""
+    """A compaction that is due. `run` it before the answer is asked for, with this `body` then."""
 
     context: Context
     caller: Caller
     encryption: Encryption
     summarise: Summarise
     translate: Translate
+    body: dict[str, Any] | None = None
 
     async def run(self, log: RequestLog, begun: Begun) -> tuple[str, dict[str, Any]]:
         """Return the JSON of the compaction item, and the body of the chat request that continues from it. `log` is that of
@@ -130,7 +131,8 @@ class AutomaticCompaction:
         item["encrypted_content"] = self._with_question(item["encrypted_content"], items)
         answer = request.model_copy(update={"input": []})
         chat_request = self.translate(answer, Context(answer, [*items, item], results=results))
-        return msgspec.json.encode(item).decode(), chat_request.body
+        self.body = chat_request.body
+        return msgspec.json.encode(item).decode(), self.body
 
     def _with_question(self, content: str, items: Sequence[Item]) -> str:
         """Add to the summary what the user said last, since the answer is to that and not to a retelling of it."""
