@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from responses_gateway.request.policy import Policy
-from responses_gateway.request.rollouts.links import answer_of_message, links_of
-from responses_gateway.request.rollouts.names import divided, named_rollout, rollout_name
-from responses_gateway.request.rollouts.token_prompt import Earlier, extended, misfit_of
+from responses_gateway.request.rollout_names import divided, named_rollout, rollout_name
 from responses_gateway.request.turns import answer_message
+from responses_gateway.server.features.rollouts.links import answer_of_message, links_of
+from responses_gateway.server.features.rollouts.token_prompt import Earlier, extended, misfit_of
 from responses_gateway.wire.errors import ApiError
 
 END = 9

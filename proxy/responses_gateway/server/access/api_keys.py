@@ -20,7 +20,7 @@ from aiohttp.typedefs import Handler
 from multidict import CIMultiDict
 from pydantic import SecretStr
 
-from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, divided
+from responses_gateway.request.rollout_names import ROLLOUT_HEADER, divided
 from responses_gateway.server.http.exchange import EXCHANGE, Exchange
 from responses_gateway.server.protocols.interface import Allows
 from responses_gateway.settings import ApiKey, Settings

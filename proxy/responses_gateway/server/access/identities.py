@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from responses_gateway.request.rollouts.names import rollout_name
+from responses_gateway.request.rollout_names import rollout_name
 from responses_gateway.server.access.api_keys import InForce, Keys, require_key
 from responses_gateway.server.http.exchange import EXCHANGE, Exchange
 from responses_gateway.server.identity.claimed import Claimed, NotIdentified

@@ -183,7 +183,7 @@ class Exchange(msgspec.Struct, eq=False):
     the settings. `allows` tells the models that the client may use; None if it may use all. `has_log` and `report`: see
     `telemetry.logs.LoggedExchange`. `bytes_out`: of the events that were sent. `upgraded`: to a WebSocket.
     `address` is that of the client as a trusted proxy names it; None if none does. `rollout`: the one that the client's key or
-    the path names (`request/rollouts/names.py`). `origin`: who asks, where a request is relayed."""
+    the path names (`request/rollout_names.py`). `origin`: who asks, where a request is relayed."""
 
     bodies: Bodies
     request_id: str

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from aiohttp import web
 
-from responses_gateway.request.rollouts.names import rollout_name
+from responses_gateway.request.rollout_names import rollout_name
 from responses_gateway.server.access.api_keys import tenant_of
 from responses_gateway.server.http.exchange import read_json_body, read_limit, too_large
 from responses_gateway.state.token_trees import KeptCall, Page, TokenTreeTable, Tree

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.prompt_tokens import PromptTokens
-from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, TOKEN_TRUE_HEADER, named_rollout, rollout_name
+from responses_gateway.request.rollout_names import ROLLOUT_HEADER, TOKEN_TRUE_HEADER, named_rollout, rollout_name
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.rollouts.export import Rollouts
 from responses_gateway.server.features.rollouts.keeping import ResponseKeeper

@@ -10,8 +10,8 @@ import msgspec
 
 from responses_gateway.request.input.template_forms import in_forms
 from responses_gateway.request.policy import Policy
-from responses_gateway.request.rollouts.links import Link, answer_of_message, links_of
 from responses_gateway.request.turns import answer_message
+from responses_gateway.server.features.rollouts.links import Link, answer_of_message, links_of
 from responses_gateway.server.features.rollouts.spans import ItemSpan, item_spans
 from responses_gateway.server.features.rollouts.token_chain import NO_IDS, IdsOutcome, TokenChain, TreeName
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from responses_gateway.parsers import item_markers
-from responses_gateway.request.rollouts.token_prompt import ENDS
+from responses_gateway.server.features.rollouts.token_prompt import ENDS
 from responses_gateway.stream.sampling import SampledCall, SampledTokens
 
 Kind: TypeAlias = Literal["reasoning", "message", "call"]

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from responses_gateway.backend.prompt_tokens import PromptTokens
-from responses_gateway.request.rollouts.links import Links
-from responses_gateway.request.rollouts.token_prompt import ENDS, Earlier, Misfit, extended, misfit_of
+from responses_gateway.server.features.rollouts.links import Links
+from responses_gateway.server.features.rollouts.token_prompt import ENDS, Earlier, Misfit, extended, misfit_of
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.token_trees import Parentage, TokenTreeTable

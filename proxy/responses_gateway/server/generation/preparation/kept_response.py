@@ -17,7 +17,7 @@ from hashlib import blake2b
 import msgspec
 
 from responses_gateway.backend.places import ServedModels
-from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, TOKEN_TRUE_HEADER
+from responses_gateway.request.rollout_names import ROLLOUT_HEADER, TOKEN_TRUE_HEADER
 from responses_gateway.request.who_asks import NOBODY, Asker
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.context import Caller, Context, History
