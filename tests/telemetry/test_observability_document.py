@@ -67,7 +67,8 @@ def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
     async def test() -> None:
         async with busy_gateway(access_log=True) as served:
             await send_everything(served)
-        async with simulated(access_log=True, api_keys={"alice": hash_of(KEY)}) as served:
+        key = {"hash": hash_of(KEY), "team": "red"}
+        async with simulated(access_log=True, api_keys={"alice": key}, teams={"red": {}}) as served:
             agent = {"X-Session-Id": "child", "X-Parent-Session-Id": "run-7"}
             await post(served, headers={"Authorization": f"Bearer {KEY}", **agent})
             await post(served)  # without a key
