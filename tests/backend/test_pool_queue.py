@@ -51,6 +51,7 @@ def test_a_full_line_is_429_and_says_when_to_come_back() -> None:
                 assert_error(answer, 429, "rate_limit_exceeded")
                 assert answer.headers["retry-after"] == "1"
             assert served.metric("queue_rejections_total", reason="full") == 2
+            assert served.metric("backend_errors_total", kind="rate_limit_exceeded") == 0  # no backend was asked
             a.go_on.set()
             assert [text_of((await task).final) for task in tasks] == ["A", "A"]
 
@@ -67,6 +68,7 @@ def test_who_waits_too_long_gets_503() -> None:
             assert_error(answer, 503, "server_error")
             assert answer.headers["retry-after"] == "1"
             assert served.metric("queue_rejections_total", reason="late") == 1
+            assert served.metric("backend_errors_total", kind="server_error") == 0
             a.go_on.set()
             assert (await task).status == 200
 

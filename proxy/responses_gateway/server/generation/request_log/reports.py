@@ -211,7 +211,7 @@ def _count_requests(metrics: Metrics, ended: Sequence[Labelled]) -> None:
     for facts, model in ended:
         counted[REQUESTS, (model, facts.outcome, "true" if facts.streamed else "false", facts.protocol.name)] += 1
         error = facts.error
-        if error is not None and facts.phase != "request":
+        if error is not None and facts.backend is not None:  # else no backend was asked
             counted[BACKEND_ERRORS, (error.reason or error.code or error.type,)] += 1
     metrics.observe_each(DURATION, [(model, facts.ended_at - facts.began) for facts, model in ended])
     keyed = [(key_label(facts.account.key), facts) for facts, _ in ended if facts.account.key is not None]
