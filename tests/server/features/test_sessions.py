@@ -347,6 +347,27 @@ def test_a_request_whose_options_only_warm_is_no_turn() -> None:
     run(test())
 
 
+def test_a_request_for_a_summary_alone_is_no_turn_and_nothing_continues_it() -> None:
+    """Its client says nothing of that, but its input does."""
+
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY, store="memory") as served:
+            headers = {"x-session-id": "s1", "x-rollout-id": "ep1"}
+            question = {"role": "user", "content": "hi"}
+            first = await post(served, input=[question], headers=headers)
+            items = [question, *first.final["output"], {"type": "compaction_trigger"}]
+            summary = await post(served, input=items, headers=headers)
+            await post(served, input=[*summary.final["output"], question], headers=headers)
+            (row,) = await rows(served)
+            (thread,) = (await detail(served, row["id"]))["threads"]
+            assert [request.get("kind") for request in thread["requests"]] == [None, "compaction", None]
+            assert (row["requests"], row["turns"]) == (3, 2)
+            calls = (await ask(served, "GET", "/rollouts/ep1")).json["calls"]
+            assert [call["parent"] for call in calls] == [None, first.final["id"], first.final["id"]]
+
+    run(test())
+
+
 @pytest.mark.parametrize("padding", [0, 400_000])
 def test_a_relayed_request_may_name_its_session_in_its_body_alone(padding: int) -> None:
     async def test() -> None:
