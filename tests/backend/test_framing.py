@@ -138,6 +138,26 @@ def test_bad_framing_fails_the_stream(bad: bytes, sent: int, loop: str) -> None:
     run(test(), loop)
 
 
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("bad", [one for one in BAD if one != "an extension without end"])  # for which aiohttp has no limit
+def test_bad_framing_fails_an_answer_whose_head_came_in_pieces(bad: str, loop: str) -> None:
+    """Nobody waits for the rest of a malformed body that aiohttp reads, as it does where a head is cut."""
+
+    async def play(connection: Connection) -> None:
+        await writing(HEAD[:20], HEAD[20:], *map(chunked, PAYLOADS[:4]), BAD[bad])(connection)
+        if bad == "nothing":
+            connection.close()
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url) as served:
+            for _ in range(2):
+                assert (await post(served, tools=[WEATHER])).final["status"] == "failed"
+                await behind.connections[-1].lost
+            assert len(behind.connections) == 2
+
+    run(test(), loop)
+
+
 def test_bytes_behind_the_answer_do_not_leak_into_the_next() -> None:
     async def play(connection: Connection) -> None:
         connection.write(HEAD + BODY + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
+from aiohttp.helpers import _EXC_SENTINEL
 from yarl import URL
 
 from responses_gateway.backend.transport.keepalive import open_socket
@@ -37,8 +38,6 @@ _WRITE_SIZE = 256 * 1024
 # Seconds that an idle connection is kept. A backend may close it in the same moment: `DirectSender` repeats a request once.
 _KEEPALIVE = 15
 _DNS_CACHE = 30
-
-
 # Bytes of a refusal that is looked at before it is relayed, and seconds until all of it is here.
 _REFUSAL_LIMIT = 64 * 1024
 _REFUSAL_TIME = 2.0
@@ -432,6 +431,13 @@ class PushProtocol(ResponseHandler):
         self.on_body_end = None
         super().connection_lost(exc)
 
+    def set_exception(self, exc: BaseException, exc_cause: BaseException = _EXC_SENTINEL) -> None:
+        """Fail the body, too: of a malformed one aiohttp tells whoever waits for a head, and who reads the body waits on."""
+        super().set_exception(exc, exc_cause)
+        body = self._payload
+        if body is not None and body.exception() is None and not body.is_eof():
+            body.set_exception(aiohttp.ClientPayloadError(str(exc)))
+
     def _receive(self, data: bytes) -> None:
         sink = self._sink
         assert sink is not None
@@ -528,10 +534,6 @@ def _is_pushable(head: bytes) -> bool:
 def _size(line: bytes) -> int:
     """Return the size in the first line of a chunk, which may have extensions; -1 if there is none."""
     try:
-        return int(line, 16)
-    except ValueError:
-        size, mark, _ = line.partition(b";")
-    try:
-        return int(size, 16) if mark else -1
+        return int(line.partition(b";")[0], 16)
     except ValueError:
         return -1
