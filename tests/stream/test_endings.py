@@ -48,6 +48,14 @@ def test_a_normal_stop(reason: str) -> None:
     assert (response["status"], response["completed_at"], response["incomplete_details"]) == ("completed", int(NOW), None)
 
 
+@pytest.mark.parametrize("word", ["null", "None"])
+def test_the_word_for_no_reason_is_none(word: str) -> None:
+    """DashScope's own API has it in each chunk: an answer that broke off was said to be complete."""
+    begun = (chunk({"content": "Hi"}, word), chunk({"content": " you"}, word))
+    assert play(*begun).response["status"] == "failed"
+    assert play(*begun, finish("length")).response["status"] == "incomplete"
+
+
 @pytest.mark.parametrize(
     ("reason", "said"),
     [

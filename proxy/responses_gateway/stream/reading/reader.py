@@ -32,7 +32,7 @@ FINISH_REASONS: dict[str, FinishReason] = {
     **dict.fromkeys(_FILTER, "content_filter"),
     **dict.fromkeys(_ERROR, "error"),
 }
-
+_NOT_YET = frozenset({"null", "None"})  # the word, in the place of none: DashScope's own API, and what passes it on
 _LEAST_REPEATED = 16  # characters
 _FIELDS: tuple[tuple[TextKind, tuple[str, ...]], ...] = (("reasoning", chat.REASONING), ("output_text", ("content",)))
 _OPENING = "<think>"
@@ -95,7 +95,8 @@ class Reader:
             choice = self._choice_to_read(chunk.choices or ())
         if choice is not None:
             delta = choice.delta
-            self.finished = self.finished or bool(choice.finish_reason)
+            reason = None if choice.finish_reason in _NOT_YET else choice.finish_reason
+            self.finished = self.finished or bool(reason)
             if delta is None or choice.message is not None:
                 delta = self._beside_message(choice)
             if delta is not None:
@@ -110,10 +111,9 @@ class Reader:
                     self._calls.read(delta, out, last=self.finished)
                 if chunk.lenient or self._half is not None:
                     out = self._with_joined_surrogates(out)
-            if choice.finish_reason:
+            if reason:
                 self._release(out)
-                reason = choice.finish_reason  # behind a colon some servers add details
-                reason = reason if reason == "stop" else reason.lower().partition(":")[0]
+                reason = reason if reason == "stop" else reason.lower().partition(":")[0]  # behind a colon, some add details
                 out.append(Finish(FINISH_REASONS.get(reason, "stop"), choice.stop_string, reason in _CALLS))
         if chunk.usage is not None:
             self._read_usage(chunk.usage, out)
