@@ -88,6 +88,7 @@ def _add_flag(group: argparse._ArgumentGroup, setting: SettingInfo) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM. Returns the exit status of the server, or 2 for wrong settings."""
     before = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM)}
+    before[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # what starts is what is installed
     try:
         if SUPERVISED_VARIABLE in os.environ:
             return _work(args)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server.gateway_process import Program, asking_all_the_time, program, statuses_of_some
+from tests.server.gateway_process import SEVERAL, Program, asking_all_the_time, program, statuses_of_some
 from tests.server.running_gateway import RawClient, body_of, final_of, run, until
 from tests.waiting import PATIENCE
 
@@ -168,5 +168,24 @@ def test_a_stream_outlives_a_rolling_restart() -> None:
             assert final_of(body_of(client.received))["status"] == "completed"
             client.close()
             await until(lambda: not set(old) & set(running.workers), "the old ones ended", 120)
+
+    run(test())
+
+
+@pytest.mark.parametrize("flags", [(), SEVERAL], ids=["1 process", "2 workers"])
+def test_a_rolling_restart_is_not_needed_by_a_process_that_begins(flags: tuple[str, ...]) -> None:
+    """A service manager may send the signal as soon as the process runs."""
+    first = (
+        "import os, signal\n"
+        "from responses_gateway.commands import serve\n"
+        "found = serve._found_settings\n"
+        "serve._found_settings = lambda args: os.kill(os.getpid(), signal.SIGUSR2) or found(args)"
+    )
+
+    async def test() -> None:
+        async with program("--backend", "http://127.0.0.1:9", "--store", "none", *flags, first=first) as running:
+            running.signal(signal.SIGTERM)
+            assert await running.exit() == 0
+            assert "rolling restart" not in running.said
 
     run(test())
