@@ -235,8 +235,16 @@ def test_no_byte_comes_behind_the_terminal_event(last: bytes, status: str) -> No
             "EngineCore encountered an issue.",
         ),
         ("the runner stopped", "server_error", "the runner stopped"),
-        ({"message": "maximum context length is 10 tokens", "code": 400}, "context_length_exceeded", None),
-        ({"message": "too long", "code": "context_length_exceeded"}, "context_length_exceeded", "too long"),
+        (
+            {"message": "maximum context length is 10 tokens", "code": 400},
+            "context_length_exceeded",
+            "Your input exceeds the context window of this model. maximum context length is 10 tokens",
+        ),
+        (
+            {"message": "too long", "code": "context_length_exceeded"},
+            "context_length_exceeded",
+            "Your input exceeds the context window of this model. too long",
+        ),
         ({"message": "bad image", "code": 400}, "invalid_prompt", "bad image"),
         ({"message": "slow down", "code": 429}, "rate_limit_exceeded", "slow down"),
         ({"message": "slow down", "code": "rate_limit_exceeded"}, "rate_limit_exceeded", "slow down"),

@@ -451,6 +451,11 @@ def test_errors_in_the_middle_of_a_stream(error: Any, expected: tuple[int, str, 
 # ---- the error object --------------------------------------------------------------------------------------------------
 
 
+def test_the_words_of_a_prompt_that_is_too_long_stand_once() -> None:
+    words = "Your input exceeds the context window of this model. Please adjust your input and try again."
+    assert in_client_terms(read_error(400, json.dumps(openai(words)).encode())).message == words
+
+
 def test_the_body_of_an_error() -> None:
     error = invalid_request("no", "input[0]", "bad")
     assert error.body() == {"error": {"message": "no", "type": "invalid_request_error", "param": "input[0]", "code": "bad"}}

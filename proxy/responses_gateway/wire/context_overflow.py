@@ -175,9 +175,7 @@ def says_overflow(message: str) -> bool:
     text = " ".join(_in_english(text).split(" "))
     if _NO_ROOM.search(message[:_LONGEST]):
         return True
-    if _OTHER_LIMIT.search(text) or (_OUTPUT.search(text) and not _INPUT.search(text)):
-        return False
-    if _asks_for_too_much(text):
+    if _OTHER_LIMIT.search(text) or (_OUTPUT.search(text) and not _INPUT.search(text)) or _asks_for_too_much(text):
         return False
     sentences = [" ".join(sentence.split()) for sentence in _SENTENCE_END.split(text)[:_SENTENCES]]
     return any(map(_is_overflow, sentences)) or _is_above_limit(" ".join(sentences))

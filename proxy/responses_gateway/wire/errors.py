@@ -39,6 +39,8 @@ _TIMES = {408: 504, 498: 503, 499: 504}
 # Statuses of something else, whatever is said with them: keys, payment, places, time, and limits of time.
 _OTHER_STATUSES = frozenset({401, 402, 403, 404, 405, 408, 429, 504, _OVERLOADED})
 
+# OpenAI's words, because GitHub Copilot's CLI compacts at these, and does not read the code.
+_OVERFLOW = "Your input exceeds the context window of this model."
 # A request that cannot succeed, where a server answers 500 (llama-cpp-python, llama.cpp): clients would repeat it.
 _INVALID_REQUEST = re.compile(r"\d+ validation errors?:|(?:image|audio) input is not supported\b|Failed to parse messages:")
 # A refusal of one of the headers that the gateway sends on its own: FastAPI's place of it, or its name.
@@ -191,6 +193,8 @@ def in_client_terms(error: ApiError) -> ApiError:
         return error
     translated = error.copy()
     translated.message = _FIELD_NAMES.sub(lambda found: _CLIENT_NAMES[found[0]], _NESTING.sub(r"\1\2", error.message))
+    if error.code == "context_length_exceeded" and _OVERFLOW not in error.message:
+        translated.message = f"{_OVERFLOW} {translated.message}"
     if error.param is not None:
         translated.param = _client_param(error.param)
     return translated
@@ -318,6 +322,5 @@ def _message_of(status: int, reason: Reason) -> tuple[str, bool]:
 
 
 def _is_overflow(status: int, code: str | None, kind: str | None, param: str | None, reason: Reason) -> bool:
-    if any(names_overflow(name) for name in (code, kind) if name is not None):
-        return True
-    return status not in _OTHER_STATUSES and (param == "input_tokens" or says_overflow(reason.words))
+    named = any(names_overflow(name) for name in (code, kind) if name is not None)
+    return named or (status not in _OTHER_STATUSES and (param == "input_tokens" or says_overflow(reason.words)))

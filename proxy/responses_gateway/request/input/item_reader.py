@@ -205,9 +205,8 @@ class ItemReader:
             self._builder.add_user(f"<{role}_message>\n{text}\n</{role}_message>")
 
     def _system_messages(self) -> list[Object]:
-        if self._policy.system_messages == "merge":
-            return [{"role": "system", "content": "\n\n".join(self._leading)}]
-        return [{"role": "system", "content": text} for text in self._leading]
+        texts = ["\n\n".join(self._leading)] if self._policy.system_messages == "merge" else self._leading
+        return [{"role": "system", "content": text} for text in texts]
 
     def _call(self, entry: Entry) -> None:
         self._begun = True
