@@ -409,7 +409,8 @@ class MessageBuilder(msgspec.Struct):
 
     def finish(self) -> list[Object]:
         """Return all messages."""
-        self._close_turn()
+        if self._turn is not None:
+            self._close_turn()
         return list(rows_joined(self._messages, "user")) if self._policy.user_messages == "merge" else self._messages
 
     def _open_turn(self, key: TurnKey | None, *, is_call: bool = False) -> _Turn:
