@@ -534,6 +534,6 @@ def _is_pushable(head: bytes) -> bool:
 def _size(line: bytes) -> int:
     """Return the size in the first line of a chunk, which may have extensions; -1 if there is none."""
     try:
-        return int(line.partition(b";")[0], 16)
+        return int(line if b";" not in line else line.partition(b";")[0], 16)
     except ValueError:
         return -1
