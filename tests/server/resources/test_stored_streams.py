@@ -66,6 +66,8 @@ def test_what_is_stored_is_what_was_streamed(way: Any) -> None:
         async def answer(_request: web.Request) -> web.Response:
             return web.Response(body=b"".join([*chunks(deltas), *ENDINGS[ending]]), content_type="text/event-stream")
 
+        said += "\u2028\x85"  # which stand as escapes in events
+
         async def test() -> None:
             backend.router.add_post("/v1/chat/completions", answer)
             asked: dict[str, Any] = {"input": said, "instructions": said, "metadata": {"said": said}, "tools": [TOOL]}

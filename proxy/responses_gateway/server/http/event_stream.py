@@ -162,11 +162,11 @@ class WebSocketSender:
         while True:
             await self._filled.wait()
             self._filled.clear()
-            waiting = self._waiting
+            events = on_one_line(b"".join(self._waiting))  # as they are stored, and in event streams
             self._waiting = []
-            self._leaving = self._size
+            self._leaving = len(events)
             self._size = 0
-            for event in b"".join(waiting).split(b"\n\n"):
+            for event in events.split(b"\n\n"):
                 _, mark, data = event.partition(b"\ndata: ")
                 if mark:  # not `[DONE]`, which ends event streams
                     await self._socket.send_str(data.decode())
