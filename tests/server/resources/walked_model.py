@@ -72,20 +72,30 @@ def said_to(messages: Sequence[Item]) -> list[Said]:
 
 
 def in_order(said: Sequence[Said]) -> list[Said]:
-    """Return the same with the results of calls directly behind their calls, as chat servers want them."""
+    """Return the same with the results of calls directly behind their calls, as chat servers want them. A question that is
+    repeated before such a result is left out, because it would ask for the call again."""
     results = {entry[1]: entry for entry in said if entry[0] == "tool"}
     ordered: list[Said] = []
     called: list[str] = []
+    awaited: set[str] = set()
+    question: Said = ()
     for entry in [*said, ("end",)]:
         if entry[0] == "tool":
+            awaited.discard(entry[1])
             continue
         if entry[0] == "call":
             called.append(entry[1])
+            awaited |= {entry[1]} & results.keys()
             whole = entry[3] if entry[3].endswith("}") else "{}"  # a call that was cut off is told without arguments
             ordered.append((*entry[:3], whole))
             continue
+        if awaited and entry == question:
+            continue
+        if entry[0] in ("user", "compaction"):
+            question = entry
         ordered += [results.pop(name, ("tool", name, "(no output)")) for name in called]
         called = []
+        awaited = set()
         ordered.append(entry)
     return [*ordered[:-1], *results.values()]
 
