@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 
+import aiohttp
 import pytest
 
-from tests.server.running_gateway import LOOPS, gateway, post, run
+from tests.server.running_gateway import LOOPS, ask, gateway, post, run
 from tests.server.scripted_backend import HEAD, Connection, Play, backend, chat_stream, chunked
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
@@ -154,6 +155,27 @@ def test_bad_framing_fails_an_answer_whose_head_came_in_pieces(bad: str, loop: s
                 assert (await post(served, tools=[WEATHER])).final["status"] == "failed"
                 await behind.connections[-1].lost
             assert len(behind.connections) == 2
+
+    run(test(), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("hints", [{}, {"session_hints": "vllm"}])
+@pytest.mark.parametrize("begun", [b"", chunked(PAYLOADS[0])])
+def test_bad_framing_ends_a_relayed_answer(begun: bytes, hints: dict[str, str], loop: str) -> None:
+    """It waited for its limit, though the connection was closed; with hints, its first event is waited for, too."""
+
+    async def play(connection: Connection) -> None:
+        connection.write(HEAD + begun)
+        await asyncio.sleep(0.05)  # the gateway reads the head by itself
+        connection.write(b"zz\r\nxx")
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(backends={"b": {"url": behind.url, **hints}}) as served:
+            body = {"model": "m", "messages": [], "stream": True}
+            with pytest.raises(aiohttp.ClientPayloadError):
+                async with asyncio.timeout(1):
+                    await ask(served, "POST", "/v1/chat/completions", json=body, headers={"x-session-id": "s1"})
 
     run(test(), loop)
 

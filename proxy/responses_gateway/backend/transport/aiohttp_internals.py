@@ -37,7 +37,6 @@ _EARLY_LIMIT = 256 * 1024
 _WRITE_SIZE = 256 * 1024
 # Seconds that an idle connection is kept. A backend may close it in the same moment: `DirectSender` repeats a request once.
 _KEEPALIVE = 15
-_DNS_CACHE = 30
 # Bytes of a refusal that is looked at before it is relayed, and seconds until all of it is here.
 _REFUSAL_LIMIT = 64 * 1024
 _REFUSAL_TIME = 2.0
@@ -67,15 +66,9 @@ class DirectSender:
         self._timeout = timeout
         self._answer_timeout = answer_timeout
         self._on_repeat = on_repeat
-        self.connector = aiohttp.TCPConnector(
-            limit=0, ttl_dns_cache=_DNS_CACHE, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket
-        )
+        self.connector = self.new_connector(_KEEPALIVE)
         # For the second attempt: never a connection of the pool, which the backend may have closed with the first one.
-        self._fresh_connector = aiohttp.TCPConnector(
-            limit=0, ttl_dns_cache=_DNS_CACHE, force_close=True, socket_factory=open_socket
-        )
-        for each in (self.connector, self._fresh_connector):
-            each._factory = functools.partial(PushProtocol, loop=self._loop)  # type: ignore[assignment]
+        self._fresh_connector = self.new_connector(None)
         # Those that brought event streams, each with the loop's time since which it waits; the one used last is at the end. To
         # ask the connector for one, and to give it back, takes thirty calls.
         self._idle: deque[tuple[Connection, PushProtocol, float]] = deque()
@@ -83,6 +76,15 @@ class DirectSender:
         self._template = aiohttp.ClientRequest("POST", url, loop=self._loop)
         host = self._template.headers["Host"]
         self._head = f"POST {url.raw_path_qs} HTTP/1.1\r\nHost: {host}\r\n{_header_lines(headers)}".encode()
+
+    @staticmethod
+    def new_connector(keepalive: float | None) -> aiohttp.TCPConnector:
+        """Return a connector whose idle connections are kept so many seconds; None: they are closed at once."""
+        connector = aiohttp.TCPConnector(
+            limit=0, ttl_dns_cache=30, keepalive_timeout=keepalive, force_close=keepalive is None, socket_factory=open_socket
+        )
+        connector._factory = functools.partial(PushProtocol, loop=asyncio.get_running_loop())  # type: ignore[assignment]
+        return connector
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse | PushedAnswer:
         """Send a body and return the answer, its body unread. Raises what `ClientSession.post` raises, `NoHead`, and ValueError
@@ -239,7 +241,7 @@ async def begins_with_error(answer: aiohttp.ClientResponse) -> bool:
     content = answer.content
     with suppress(TimeoutError, aiohttp.ClientError, ConnectionError):
         async with asyncio.timeout(_REFUSAL_TIME):
-            if not content.total_bytes and not content.is_eof():
+            if not content.total_bytes and not content.is_eof() and content.exception() is None:
                 await content._wait("begins_with_error")
     return first_failure(SSEDecoder().feed(b"".join(content._buffer)))[1] is not None
 

@@ -16,7 +16,6 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupted, DirectSender, NoHead, PushedAnswer, Sink
-from responses_gateway.backend.transport.keepalive import open_socket
 from responses_gateway.backend.transport.optional_fields import (
     ATTEMPTS,
     ChangedBody,
@@ -106,11 +105,11 @@ class Backend:
         self.takes_client_key = api_key is None and forward_authorization
         signs = () if forward_provider_keys else _PROVIDERS
         self._signs_of_foreign_keys = tuple(sign for sign, domain in signs if not f".{self.url.host}".endswith(f".{domain}"))
-        # Two connection pools: nothing but a chat request can read from a connection that pushes bodies.
+        # Two connection pools: nothing but a chat request can read from a connection that has pushed a body.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self.chats = DirectSender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout, answer_timeout, on_repeat)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket),
+            connector=self.chats.new_connector(_KEEPALIVE),
             timeout=timeout,
             auto_decompress=False,  # bodies are passed on as they came
             cookie_jar=aiohttp.DummyCookieJar(),
