@@ -73,7 +73,8 @@ def said_to(messages: Sequence[Item]) -> list[Said]:
 
 def in_order(said: Sequence[Said]) -> list[Said]:
     """Return the same with the results of calls directly behind their calls, as chat servers want them. A question that is
-    repeated before such a result is left out, because it would ask for the call again."""
+    repeated before such a result is left out, because it would ask for the call again; answers in a row, between which a
+    message was removed, are one."""
     results = {entry[1]: entry for entry in said if entry[0] == "tool"}
     ordered: list[Said] = []
     called: list[str] = []
@@ -96,7 +97,10 @@ def in_order(said: Sequence[Said]) -> list[Said]:
         ordered += [results.pop(name, ("tool", name, "(no output)")) for name in called]
         called = []
         awaited = set()
-        ordered.append(entry)
+        if entry[0] == "assistant" and ordered and ordered[-1][0] == "assistant":
+            ordered[-1] = ("assistant", f"{ordered[-1][1]}\n\n{entry[1]}")
+        else:
+            ordered.append(entry)
     return [*ordered[:-1], *results.values()]
 
 
