@@ -89,6 +89,22 @@ def test_a_word_that_is_no_effort_of_the_server_leaves_its_refusal() -> None:
     run(test())
 
 
+def test_an_effort_stays_where_the_refusal_of_another_field_quotes_the_request() -> None:
+    """What is learned of a model holds for all who ask for it: a word of one user's question is no effort that it takes."""
+
+    async def test() -> None:
+        message = 'stream_options is not supported: {"reasoning_effort": "high", "messages": [{"content": "The tide is low."}]}'
+        refusal = {"status": 400, "json": {"error": {"message": message}}}
+        async with served_by([refusing("stream_options", refusal)]) as (served, (server,)):
+            for _ in range(2):
+                answer = await post(served, model="m", reasoning={"effort": "high"}, stream=False)
+                assert answer.json["status"] == "completed"
+            sent = [(request["reasoning_effort"], "stream_options" in request) for request in server.requests]
+            assert sent == [("high", True), ("high", False), ("high", False)]
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     "message",
     [

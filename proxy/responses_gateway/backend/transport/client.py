@@ -140,7 +140,7 @@ class Backend:
         `added`, the request is repeated without it, or with its other name, and so are later ones for the same `model` (see
         `optional_fields.py`). Raises `Unreachable` (502, 504)."""
         changes = self.learned.get(model) if self.learned else None
-        sent = ChangedBody(body, {}) if changes is None else changed(body, changes, added)
+        sent = changed(body, changes, added) if changes else ChangedBody(body, {})
         chat = await self._send_chat(sent, headers)
         if chat.status == 200 or chat.status not in refusals_of(added):
             return chat

@@ -24,7 +24,6 @@ REFUSALS = frozenset({400, 404, 422, 500, 501})
 ATTEMPTS = 8
 # Most models whose changes are kept, because some servers take any name of a model, and names come from clients.
 _MOST_MODELS = 256
-
 # The names under which a request has its limit.
 _LIMITS = ("max_completion_tokens", "max_tokens")
 
@@ -76,7 +75,8 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
     for path, field in added.items():
         former = changes.get(path)
         place = field_at(path)
-        if former == "" or not _holds(fields, place, field.value):
+        is_quoted = place != path and following != changes  # a refusal of another field may quote the request
+        if former == "" or is_quoted or not _holds(fields, place, field.value):
             continue
         above, dot, leaf = place.rpartition(".")
         reasons = {read.refuses(place, name) for name in ((place == path and former) or leaf, *_members(fields, place))}
