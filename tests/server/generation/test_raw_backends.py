@@ -237,6 +237,7 @@ CITY = "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter
     [
         (f"I look.\n{CITY}", "stop", ["Oslo"]),
         (f"{CITY} or rather both:\n{CITY}\n{CALL}\n", "stop", ["Oslo", "Rome"]),
+        (f"<think>I look.</think>\n{CITY}", "stop", ["Oslo"]),  # which is not said a second time
         (f"I could write {CALL}, but wait.", "stop", []),
         (f"Like `{CALL}`", "stop", []),
         (f"```\n{CALL}\n```", "stop", []),

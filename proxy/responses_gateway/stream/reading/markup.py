@@ -186,8 +186,8 @@ class Markup:
             return []
         parser = self._new_parser(thinking_open=False)
         deltas = [*parser.feed(thought, None), *parser.finish("stop")]
-        said = [at for at, delta in enumerate(deltas) if type(delta) is Text and delta.text.strip()]
-        return self._numbered([delta for delta in deltas[max(said, default=-1) + 1 :] if type(delta) is not Text])
+        last = max((at for at, delta in enumerate(deltas) if type(delta) is Text and delta.text.strip()), default=-1)
+        return self._numbered([delta for delta in deltas[last + 1 :] if not isinstance(delta, Text | Reasoning)])
 
     def shortcut(self, kind: str) -> Shortcut | None:
         """Return how more of an open item of this kind can be read without the parser; None where it cannot."""
