@@ -218,6 +218,18 @@ def test_closing_ends_what_waits_and_every_program() -> None:
     run(test())
 
 
+def test_closing_that_is_cancelled_at_once_ends_every_program() -> None:
+    async def test() -> None:
+        async with connections({"program": small_program()}) as servers:
+            process = int((await servers.call_tool("alice", PROGRAM, "process", {})).text)
+            closing = asyncio.create_task(servers.close())
+            await asyncio.sleep(0)  # it has begun, but none of the connections has begun to close
+            closing.cancel()
+            await until(lambda: gone(process) and not servers.open, "the end of the program")
+
+    run(test())
+
+
 def test_closing_ends_what_is_still_connecting() -> None:
     async def test() -> None:
         silent = StdioEndpoint("sleep", ("600",), ENVIRONMENT)

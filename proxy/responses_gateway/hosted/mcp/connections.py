@@ -130,7 +130,8 @@ class McpConnections:
         """Close all connections."""
         self._closed = True
         self._entries.clear()
-        await asyncio.gather(*(connection.close() for connection in self.open), *self._closing)
+        closing = asyncio.gather(*(connection.close() for connection in self.open), *self._closing)
+        await asyncio.shield(closing)  # cancelled before they begin, it would leave their programs running
 
     async def _read_listing(self, key: _Key) -> Listing:
         seconds = self._limits.connect_timeout
@@ -185,12 +186,8 @@ class McpConnections:
             entry = self._entries[key] = _KnownServer()
         self._entries.move_to_end(key)
         if len(self._entries) > _MOST_ENTRIES:
-            unused = (
-                other_key
-                for other_key, other in self._entries.items()
-                if other.connection is None or not other.connection.usable
-            )
-            self._entries.pop(next(unused, key), None)
+            idle = (name for name, other in self._entries.items() if other.connection is None or not other.connection.usable)
+            self._entries.pop(next(idle, key), None)
         return entry
 
     def _endpoint(self, server: McpServer) -> Endpoint:
