@@ -88,7 +88,8 @@ def _add_flag(group: argparse._ArgumentGroup, setting: SettingInfo) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM. Returns the exit status of the server, or 2 for wrong settings."""
     before = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM)}
-    before[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # what starts is what is installed
+    # Without effect, because a rolling restart would start what starts now; by default the signal ends the process.
+    before[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     try:
         if SUPERVISED_VARIABLE in os.environ:
             return _work(args)

@@ -137,7 +137,7 @@ class TokenTreeTable:
             return
         delete_expired(sql, now, _BATCH)
         add_row(sql, "token_trees", {"tenant": tenant, "name": name, "expires_at": expires_at})
-        _delete_oldest(sql, tenant)
+        _delete_surplus(sql, tenant)
 
     @transaction
     def add(self, sql: Sql, tenant: str, name: str, calls: Sequence[CallRecord], parentage: Parentage) -> None:
@@ -247,8 +247,8 @@ def delete_expired(sql: Sql, now: float, limit: int) -> int:
     return len(rows)
 
 
-def _delete_oldest(sql: Sql, tenant: str) -> None:
-    """Delete the oldest trees of a tenant that has too many."""
+def _delete_surplus(sql: Sql, tenant: str) -> None:
+    """Delete trees of a tenant that has too many, so many at a time; the newest that it may have are kept."""
     statement = "SELECT key FROM token_trees WHERE tenant = ? ORDER BY key DESC LIMIT ? OFFSET ?"
     for row in sql.execute(statement, (tenant, _BATCH, MOST_TREES)).fetchall():
         _delete(sql, row[0])

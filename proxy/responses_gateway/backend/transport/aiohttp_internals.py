@@ -79,7 +79,7 @@ class DirectSender:
 
     @staticmethod
     def new_connector(keepalive: float | None) -> aiohttp.TCPConnector:
-        """Return a connector whose idle connections are kept so many seconds; None: they are closed at once."""
+        """Return a connector that keeps idle connections for so many seconds, or not at all, and addresses for 30."""
         connector = aiohttp.TCPConnector(
             limit=0, ttl_dns_cache=30, keepalive_timeout=keepalive, force_close=keepalive is None, socket_factory=open_socket
         )

@@ -75,8 +75,8 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
     for path, field in added.items():
         former = changes.get(path)
         place = field_at(path)
-        is_quoted = place != path and following != changes  # a refusal of another field may quote the request
-        if former == "" or is_quoted or not _holds(fields, place, field.value):
+        may_be_quoted = place != path and following != changes  # a refusal of another field may quote the request
+        if former == "" or may_be_quoted or not _holds(fields, place, field.value):
             continue
         above, dot, leaf = place.rpartition(".")
         reasons = {read.refuses(place, name) for name in ((place == path and former) or leaf, *_members(fields, place))}
