@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from pathlib import Path
 
@@ -29,6 +30,9 @@ def test_the_certificate_of_a_gateway_is_said_to_be_untrusted(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RESPONSES_GATEWAY_ADMIN_KEY", "an-administrators-key")
+    stand_in = tmp_path / "codex"  # which is not run, because the gateway is asked before
+    stand_in.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     cert, key = certificate(tmp_path)
 
     async def test() -> None:
