@@ -368,6 +368,23 @@ def test_a_request_for_a_summary_alone_is_no_turn_and_nothing_continues_it() -> 
     run(test())
 
 
+def test_a_request_for_a_summary_of_a_chain_is_no_turn_either() -> None:
+    """Its client names neither a session nor a kind."""
+
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY, store="memory") as served:
+            headers = {"x-rollout-id": "ep1"}
+            first = await post(served, headers=headers)
+            trigger = [{"type": "compaction_trigger"}]
+            await post(served, previous_response_id=first.final["id"], input=trigger, headers=headers)
+            (row,) = await rows(served)
+            assert row["turns"] == 1
+            calls = (await ask(served, "GET", "/rollouts/ep1")).json["calls"]
+            assert [call["kind"] for call in calls] == [None, "compaction"]
+
+    run(test())
+
+
 @pytest.mark.parametrize("padding", [0, 400_000])
 def test_a_relayed_request_may_name_its_session_in_its_body_alone(padding: int) -> None:
     async def test() -> None:

@@ -45,7 +45,7 @@ def asker_of(headers: Headers, body: Body, *, handshake: bool = False) -> Asker:
         native.know("kind", "prewarm", "generate")
     elif isinstance(options, dict) and options.get("prewarm") is True:
         native.know("kind", "prewarm", "prompt_cache_options.prewarm")
-    elif _asks_for_summary(body.get("input")):
+    elif asks_for_summary(body.get("input")):
         native.know("kind", "compaction", "input")
     for name in _FINAL:
         if named.get(name, "").lower() == "true":
@@ -53,7 +53,7 @@ def asker_of(headers: Headers, body: Body, *, handshake: bool = False) -> Asker:
     return native.asker()
 
 
-def _asks_for_summary(items: object) -> bool:
+def asks_for_summary(items: object) -> bool:
     """Tell whether the input ends with what asks for a summary of it."""
     last = items[-1] if isinstance(items, list) and items else None
     return isinstance(last, dict) and last.get("type") == "compaction_trigger"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of, with_session
+from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of, asks_for_summary, with_session
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.protocols.interface import Allows, ClientProtocol, Reading
 from responses_gateway.server.protocols.responses import RESPONSES
@@ -71,6 +71,7 @@ def asking(request: ResponsesRequest, caller: Caller, reading: Reading | None) -
     extra = request.model_extra
     nvext = None if not extra else extra.get("nvext")
     says_so = request.client_metadata or request.prompt_cache_key or request.only_warms or nvext
+    says_so = says_so or asks_for_summary(request.input)
     if not says_so and NAMES.isdisjoint(map(str.lower, headers)):
         return NOBODY
     body = {
