@@ -192,6 +192,21 @@ def test_garbage_of_a_service_gives_no_results(body: bytes) -> None:
     with_service("searxng", test)
 
 
+def test_a_text_that_a_service_has_cut_within_an_emoji_is_a_result() -> None:
+    """Programs in JavaScript write half a surrogate pair there, as an escape."""
+
+    async def test(site: Website, provider: ServiceProvider) -> None:
+        entries = [
+            {"url": "https://a.example/", "title": "A", "content": "high \ud83d"},
+            {"url": "https://b.example/", "title": "B"},
+        ]
+        site.page("/search", json.dumps({"results": entries}), "application/json")
+        results = await provider.search(Query("towers", 5))
+        assert results.found == [WebResult("A", "https://a.example/", "high \ufffd"), WebResult("B", "https://b.example/", "")]
+
+    with_service("searxng", test)
+
+
 def test_fields_of_odd_types_and_sizes_are_tamed() -> None:
     async def test(site: Website, provider: ServiceProvider) -> None:
         entries: list[dict[str, Any]] = [

@@ -16,6 +16,7 @@ from responses_gateway.hosted.fetch import read_bounded
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.search.providers import Query, Results, WebResult, is_web_url
 from responses_gateway.hosted.search.services import SearchService, ServiceRequest
+from responses_gateway.wire.json_text import with_whole_characters
 
 _MOST_BYTES = 2 * 1024 * 1024
 # Results that are looked at, and characters that are kept of each field.
@@ -94,7 +95,7 @@ def _refusal(status: int) -> str:
 def _read(data: bytes, service: SearchService) -> list[WebResult]:
     """Return the results in an answer, without what is not one. Raise `ToolFailure`."""
     try:
-        content = msgspec.json.decode(data)
+        content = msgspec.json.decode(with_whole_characters(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ToolFailure("The answer of the search service cannot be read: it is not JSON.") from None
     failed = content.get(service.failed_in) if isinstance(content, dict) else None
