@@ -16,7 +16,11 @@ from tests.waiting import PATIENCE
 
 
 def read(*files: bytes, reader: PdfReader | None = None) -> list[PdfText]:
-    return asyncio.run((reader or PdfReader(PATIENCE)).read(list(map(as_base64, files)), "ada"))
+    return asyncio.run((reader or PdfReader(PATIENCE)).read([as_url("application/pdf", file) for file in files], "ada"))
+
+
+def as_url(media_type: str, file: bytes) -> str:
+    return f"data:{media_type};base64,{as_base64(file)}"
 
 
 def test_each_page_is_text_behind_its_number() -> None:
@@ -109,3 +113,10 @@ def test_a_pdf_is_known_by_its_type_or_its_beginning() -> None:
     assert is_pdf("DATA:application/PDF;base64,eA==")
     assert not is_pdf("data:text/plain;base64,eA==")
     assert asyncio.run(PdfReader(PATIENCE).read(["data:application/pdf;base64,!"], "")) == [PdfText(reason="unreadable")]
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "text/csv", "application/json", "application/octet-stream", ""])
+def test_a_file_in_utf_8_is_a_text_whatever_its_type(media_type: str) -> None:
+    files = [as_url(media_type, "a;b\ngrün;2\n".encode()), as_url(media_type, "\ufeffx".encode()), as_url(media_type, b"")]
+    found = asyncio.run(PdfReader(PATIENCE).read([*files, as_url(media_type, b"PK\x03\x04\xff\xfe")], ""))
+    assert found == [PdfText("a;b\ngrün;2\n"), PdfText("x"), PdfText(), PdfText(reason="type")]

@@ -1,5 +1,5 @@
-"""Reads PDFs as text, each in a process of its own, and keeps the texts: clients send the documents of a conversation with each
-of its requests."""
+"""Reads files as text, PDFs each in a process of its own, and keeps the texts: clients send the documents of a conversation
+with each of its requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BEGINNING = "JVBERi0"  # `%PDF-` in base64
 
 
 class PdfText(NamedTuple):
-    """The text of a document, how many pages it has, and how many of them were read. `reason`: why there is no text."""
+    """The text of a document, how many pages a PDF has, and how many of them were read. `reason`: why it cannot be read."""
 
     text: str = ""
     pages: int = 0
@@ -88,7 +88,7 @@ async def read_pdf(content: bytes) -> PdfText:
 
 
 class PdfReader:
-    """Reads the PDFs of requests. Nothing is shared between tenants."""
+    """Reads the files of requests that are PDFs or texts. Nothing is shared between tenants."""
 
     def __init__(self, timeout: float) -> None:
         """`timeout`: seconds for all documents of one request."""
@@ -113,10 +113,13 @@ class PdfReader:
         return [texts.get(key, _LATE) for key in keys]
 
     async def _read(self, data: str, tenant: str) -> PdfText:
+        pdf = is_pdf(data)
         try:
             content = await asyncio.to_thread(_decoded, data)
+            if not pdf:
+                return PdfText(content.decode("utf-8-sig"))
         except ValueError:
-            return PdfText(reason="unreadable")
+            return PdfText(reason="unreadable" if pdf else "type")
         try:
             async with self._processes.take(tenant):
                 return await read_pdf(content)

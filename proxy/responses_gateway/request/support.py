@@ -76,7 +76,7 @@ _CONTENT = (
     Loss("content", "input_image", "adapted", "detail levels that chat servers do not support are sent as high"),
     Loss("content", "input_image", "ignored", "in a system or developer message; of past turns, if only text is taken"),
     Loss("content", "input_file", "preserved", "as a file part with file_data"),
-    Loss("content", "input_file", "adapted", "PDFs as text (extra `pdf`), files for code as paths; few servers fetch file_url"),
+    Loss("content", "input_file", "adapted", "PDFs and texts as text, files for code as paths; few servers fetch file_url"),
     Loss("content", "input_file", "ignored", "in a system or developer message"),
     Loss("content", "file_detail", "ignored", "chat servers support it for images only"),
     Loss("content", "input_audio", "preserved"),

@@ -1,4 +1,4 @@
-"""PDFs of requests reach the model as text, at both doors."""
+"""PDFs and text files of requests reach the model as text, at both doors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from responses_gateway.server.generation.preparation.ground import with_texts
 from responses_gateway.server.generation.replay import replay
 from responses_gateway.simulator import SimulatorOptions, create_app, serving
 from tests.hosted.pdf_files import as_base64, document, encrypted
@@ -39,6 +40,18 @@ def responses(*files: str, **fields: Any) -> dict[str, Any]:
         {"type": "input_file", "filename": "bill.pdf", "file_data": f"data:application/pdf;base64,{data}"} for data in files
     ]
     return {"model": "simulator", "input": [{"role": "user", "content": parts}], **fields}
+
+
+def with_file(door: str, media_type: str, content: bytes) -> dict[str, Any]:
+    """Return a body whose last message has a file, and a question."""
+    data = as_base64(content)
+    if door == "/v1/responses":
+        file = {"type": "input_file", "filename": "cities.csv", "file_data": f"data:{media_type};base64,{data}"}
+        content_parts = [file, {"type": "input_text", "text": "Which one?"}]
+        return {"model": "simulator", "input": [{"role": "user", "content": content_parts}]}
+    source = {"type": "base64", "media_type": media_type, "data": data}
+    blocks = [{"type": "document", "title": "cities.csv", "source": source}, {"type": "text", "text": "Which one?"}]
+    return {"model": "simulator", "max_tokens": 50, "messages": [{"role": "user", "content": blocks}]}
 
 
 async def items_of(served: Served, answer: Answer) -> list[dict[str, Any]]:
@@ -114,3 +127,39 @@ def test_a_backend_that_reads_pdfs_gets_them(door: str) -> None:
             ]
 
     run(test())
+
+
+@pytest.mark.parametrize("door", ["/v1/messages", "/v1/responses"])
+@pytest.mark.parametrize("media_type", ["text/csv", "application/octet-stream"])
+def test_the_model_reads_a_text_file(door: str, media_type: str) -> None:
+    async def test() -> None:
+        async with model(text_stream("hi")) as (served, talking):
+            for content in ("city;river\nZürich;Limmat\n", ""):
+                answer = await send(served, with_file(door, media_type, content.encode()), door)
+                assert answer.status == 200, answer.body
+                assert answer.headers["x-responses-gateway-losses"].startswith("adapted=")
+                said = talking.requests[-1]["messages"][-1]["content"]
+                assert said == f"[Text of the document 'cities.csv']\n\n{content}\nWhich one?"
+
+    run(test())
+
+
+def test_a_file_that_is_no_text_stays_a_file_or_is_told() -> None:
+    async def test() -> None:
+        async with model(text_stream("hi")) as (served, talking):
+            assert (await send(served, with_file("/v1/messages", "application/zip", b"PK\xff"))).status == 200
+            assert "reads no files of its type" in talking.requests[0]["messages"][0]["content"]
+            assert (await send(served, with_file("/v1/responses", "application/zip", b"PK\xff"), "/v1/responses")).status == 200
+            assert talking.requests[1]["messages"][0]["content"][0]["file"]["filename"] == "cities.csv"
+
+    run(test())
+
+
+def test_what_the_code_has_as_a_file_is_not_in_the_prompt_unless_it_is_a_pdf() -> None:
+    table = {"type": "input_file", "filename": "a.csv", "file_data": "data:text/csv;base64,eA=="}
+    bill = {"type": "input_file", "filename": "a.pdf", "file_data": f"data:application/pdf;base64,{BILL}"}
+    sent = [(part["filename"], part["file_data"]) for part in (table, bill)]
+    items = [{"role": "user", "content": [table, bill]}]
+    (shown,) = with_texts(items, dict.fromkeys(sent, "its text"), {each: f"/mnt/data/{each[0]}" for each in sent})
+    assert shown["content"][0] == table
+    assert [part["text"] for part in shown["content"][1:]] == ["its text", "[A file for the code: /mnt/data/a.pdf]"]

@@ -1,9 +1,9 @@
 """The first two stages of preparing a request: what it continues and by which policy it is translated, and what is opened for
 it, hosted tools and documents.
 
-PDFs are read as their text, because few chat servers read them. Without text a PDF stays the file that it is, for a backend
-that may read it; where clients send a conversation again and again, so that one refusal would end it, the model is told that
-it cannot be read instead (`explains`)."""
+PDFs and text files become their text, because few chat servers read files. Another file stays what it is, for a backend that
+may read it; where clients send a conversation again and again, so that one refusal would end it, the model is told that it
+cannot be read instead (`explains`)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from responses_gateway.wire.requests import ResponsesRequest
 # Files -> what takes their place.
 DocumentTexts = Mapping[SentFile, str]
 
-_READ = Loss("content", "input_file", "adapted", "a PDF: its text, without its pictures")
-_UNREAD = Loss("content", "input_file", "ignored", "a PDF that cannot be read, of which the model is told")
+_READ = Loss("content", "input_file", "adapted", "its text, without pictures")
+_UNREAD = Loss("content", "input_file", "ignored", "a file that cannot be read, of which the model is told")
 _REASONS = {
     "encrypted": "it is encrypted",
     "no_text": "it has no text, only pictures of its pages",
@@ -198,20 +198,16 @@ NO_DOCUMENTS = ReadDocuments({}, ())
 async def _read_documents(
     reader: PdfReader, files: Mapping[SentFile, str], tenant: str, *, explains: bool, strict: bool
 ) -> ReadDocuments:
-    """Read the PDFs among files. With `explains`, `strict` refuses those that cannot be read: `ApiError` 400."""
-    pdfs = [sent for sent in files if is_pdf(sent[1])]
-    if not (pdfs or explains):
-        return NO_DOCUMENTS
-    text_by_file = dict(zip(pdfs, await reader.read([data for _, data in pdfs], tenant), strict=True))
+    """Read the files that have a text. With `explains`, `strict` refuses the others: `ApiError` 400."""
     texts: dict[SentFile, str] = {}
     losses: dict[Loss, None] = {}
-    for sent, place in files.items():
-        pdf = text_by_file.get(sent, PdfText(reason="type"))
-        if pdf.text:
-            texts[sent] = _shown(sent[0], pdf)
+    read = await reader.read([data for _, data in files], tenant)
+    for (sent, place), document in zip(files.items(), read, strict=True):
+        if not document.reason:
+            texts[sent] = _shown(sent[0], document)
             losses[_READ] = None
         elif explains:
-            reason = _REASONS[pdf.reason]
+            reason = _REASONS[document.reason]
             if strict:
                 raise invalid_request(f"A document cannot be read: {reason}.", place, "unsupported_value")
             named = f"The document {sent[0]!r}" if sent[0] else "This document"
@@ -221,7 +217,8 @@ async def _read_documents(
 
 
 def with_texts(items: Sequence[Any], texts: DocumentTexts, files: SandboxFiles) -> list[Any]:
-    """Return items, which may be anything, with texts in place of documents, of which `files` are given to the code, too."""
+    """Return items, which may be anything, with texts in place of documents. Of `files`, which the code has, only PDFs are
+    shown, too, because it has no library that reads them."""
     new_items = []
     for item in items:
         changed = {
@@ -235,12 +232,10 @@ def with_texts(items: Sequence[Any], texts: DocumentTexts, files: SandboxFiles) 
 
 def _as_text(part: Any, texts: DocumentTexts, files: SandboxFiles) -> list[Any]:
     sent = sent_file(part)
-    text = None if sent is None else texts.get(sent)
-    if sent is None or text is None:
+    if sent is None or sent not in texts or (sent in files and not is_pdf(sent[1])):
         return [part]
-    path = files.get(sent)
-    text_part = {"type": "input_text", "text": text}
-    return [text_part] if path is None else [text_part, file_for_code(path)]
+    text_part = {"type": "input_text", "text": texts[sent]}
+    return [text_part, file_for_code(files[sent])] if sent in files else [text_part]
 
 
 def _files(items: Iterable[Any], start: int) -> dict[SentFile, str]:
@@ -261,4 +256,5 @@ def _files(items: Iterable[Any], start: int) -> dict[SentFile, str]:
 def _shown(name: str, pdf: PdfText) -> str:
     named = f" {name!r}" if name else ""
     rest = "" if pdf.read >= pdf.pages else f"\n\n[The document goes on: {pdf.read} of its {pdf.pages} pages were read.]"
-    return f"[Text of the document{named}, {pdf.pages} page{'' if pdf.pages == 1 else 's'}]\n\n{pdf.text}{rest}"
+    pages = f", {pdf.pages} page{'' if pdf.pages == 1 else 's'}" if pdf.pages else ""
+    return f"[Text of the document{named}{pages}]\n\n{pdf.text}{rest}"
