@@ -92,7 +92,7 @@ def test_reading_that_takes_too_long_is_ended_and_tried_again(monkeypatch: pytes
 
 
 def test_without_the_extra_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pdf, "packages", lambda: None)
+    monkeypatch.setattr(pdf, "packages_with", lambda _: None)
     assert read(document("a")) == [PdfText(reason="missing")]
 
 

@@ -21,6 +21,13 @@ NO_SCHEMAS = [
     "This model does not support response format `json_schema`. See supported models at https://example.com",
     """{"detail":[{"loc":["body","response_format","type"],"msg":"Input should be 'text' or 'json_object'"}]}""",
 ]
+# What Groq, Gemini and Vertex AI say.
+NOT_BESIDE_TOOLS = [
+    '{"error":{"message":"json mode cannot be combined with tool/function calling","type":"invalid_request_error"}}',
+    """[{"error":{"code":400,"message":"Function calling with a response mime type: 'application/json' is unsupported"}}]""",
+    "For controlled generation of only function calls (forced function calling), please set 'function_calling_config.mode'"
+    " field to ANY instead of populating 'response_mime_type', 'response_schema' and 'response_json_schema' fields.",
+]
 LM_STUDIO = "{\"error\":\"'response_format.type' must be 'json_schema' or 'text'\"}"
 
 
@@ -37,6 +44,17 @@ def test_a_server_without_schemas_is_told_the_schema_in_words(refusal: str) -> N
     assert [message["role"] for message in alone["messages"]] == ["system", "user"]
 
 
+@pytest.mark.parametrize("refusal", NOT_BESIDE_TOOLS)
+def test_a_server_without_formats_beside_tools_is_told_the_schema_in_words(refusal: str) -> None:
+    for asked, schema in ((ASKED, '{"type":"object","properties":{"a":{"type":"string"}}}'), (OBJECT, '{"type":"object"}')):
+        sent = other_format(refusal.encode(), asked)
+        assert sent["response_format"] == {"type": "text"}
+        assert sent["messages"][0]["content"].startswith("Be brief.\n\nCall functions as usual. Answer with a JSON object")
+        assert sent["messages"][0]["content"].endswith(schema)
+        assert [loss.name for loss in losses_of_format(asked, {**asked, **sent})] == ["text.format"]
+        assert other_format(refusal.encode(), {**asked, **sent}) == {}
+
+
 def test_a_server_without_objects_gets_the_schema_of_any() -> None:
     sent = other_format(LM_STUDIO.encode(), OBJECT)
     assert sent["response_format"]["json_schema"]["schema"] == {"type": "object"}
@@ -44,7 +62,7 @@ def test_a_server_without_objects_gets_the_schema_of_any() -> None:
     assert other_format(LM_STUDIO.encode(), {**OBJECT, **sent}) == {}
 
 
-@pytest.mark.parametrize("refusal", NO_SCHEMAS)
+@pytest.mark.parametrize("refusal", [*NO_SCHEMAS, *NOT_BESIDE_TOOLS])
 def test_there_is_nothing_less_than_an_object(refusal: str) -> None:
     assert other_format(refusal.encode(), {"messages": OBJECT["messages"]}) == {}
     first = other_format(refusal.encode(), ASKED)

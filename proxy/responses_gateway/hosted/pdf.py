@@ -51,16 +51,11 @@ def is_pdf(data: str) -> bool:
     return data[: len(_PREFIX)].lower() == _PREFIX or data.startswith(_BEGINNING)
 
 
-def packages() -> str | None:
-    """Return the folder of the package that reads PDFs; None if the extra `pdf` is not installed."""
-    return packages_with("pypdf")
-
-
 @cache
 def pdf_obstacle() -> str:
     """Return why no PDF can be read though the extra `pdf` is installed: a library that cannot be loaded. Empty if it can. This
     takes a second the first time."""
-    folder = packages()
+    folder = packages_with("pypdf")
     try:
         if folder is not None:
             try_program(PDF_PROCESS, _question(folder))
@@ -75,7 +70,7 @@ def _question(folder: str) -> bytes:
 
 async def read_pdf(content: bytes) -> PdfText:
     """Read a document. Raise `OSError` if no process can be started."""
-    folder = packages()
+    folder = packages_with("pypdf")
     if folder is None:
         return PdfText(reason="missing")
     try:

@@ -677,6 +677,25 @@ def test_a_format_that_a_server_does_not_know_is_asked_for_in_another_way() -> N
         run(test(kind, message))
 
 
+@pytest.mark.parametrize("door", ["responses", "messages"])
+def test_an_agent_with_tools_and_a_format_is_served_where_a_server_takes_one_of_them(door: str) -> None:
+    shape = {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"type": "string"}}}}
+    asked = {"text": {"format": {**shape, "name": "x"}}} if door == "responses" else {"output_config": {"format": shape}}
+    refusal = {"error": {"message": "json mode cannot be combined with tool/function calling"}}
+    place = {"responses": "parameter:text.format", "messages": "parameter:output_config.format"}[door]
+
+    async def test() -> None:
+        rules = [{"if": {"has": "response_format.json_schema"}, "answer": {"status": 400, "json": refusal}}]
+        async with served_by(rules) as (served, (server,)):
+            outcome = await say(served, door, tools=["f"], **asked)
+            assert outcome.known["status"] == "completed"
+            assert f'adapted="{place}' in outcome.known["losses"]
+            assert [tool["function"]["name"] for tool in server.requests[-1]["tools"]] == ["f"]
+            assert '"properties":{"a"' in server.requests[-1]["messages"][0]["content"]
+
+    run(test())
+
+
 @pytest.mark.parametrize("thinks", [True, False])
 def test_a_model_that_cannot_be_forced_while_it_thinks_is_asked_without(thinks: bool) -> None:
     message = "Thinking mode does not support this tool_choice"
