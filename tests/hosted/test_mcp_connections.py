@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import httpx2
 import psutil
 import pytest
 from aiohttp import web
@@ -302,6 +303,73 @@ def test_a_call_that_may_have_been_made_is_not_made_again() -> None:
             assert served.count("tools/call") == 1
             del served.answers["tools/call"]
             assert (await servers.call_tool("alice", PEER, "echo", {})).text == "{}"
+
+    run(test())
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_a_call_whose_connection_is_lost_takes_no_other_along(began: bool) -> None:
+    """Each call has a connection of HTTP for itself."""
+
+    async def test() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def called(request: web.Request, message: dict[str, Any]) -> Any:
+            if message["params"]["arguments"]:
+                begun.set()
+                await go_on.wait()
+                return text_result("done")
+            assert request.transport is not None
+            answer = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "100"})
+            if began:
+                await answer.prepare(request)
+                await answer.write(b'{"jsonrpc": ')
+            request.transport.abort()
+            return answer
+
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            served.answers["tools/call"] = called
+            other = asyncio.create_task(servers.call_tool("alice", PEER, "echo", {"a": 1}))
+            await begun.wait()
+            lost = await failure_of(servers.call_tool("alice", PEER, "echo", {}))
+            assert str(lost) == "The connection to the MCP server 'peer' was lost before it answered."
+            go_on.set()
+            assert (await other).text == "done"
+            assert served.count("tools/call") == 2
+
+    run(test())
+
+
+def test_a_call_that_runs_is_not_made_again_because_the_server_takes_no_further_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that stops, and ends first what it has begun."""
+
+    async def test() -> None:
+        begun, refused = asyncio.Event(), asyncio.Event()
+        send = httpx2.AsyncHTTPTransport.handle_async_request
+
+        async def refuse_once(transport: httpx2.AsyncHTTPTransport, request: httpx2.Request) -> httpx2.Response:
+            if begun.is_set() and not refused.is_set():
+                refused.set()
+                raise httpx2.ConnectError("refused", request=request)
+            return await send(transport, request)
+
+        async def called(_request: web.Request, message: dict[str, Any]) -> Any:
+            if message["params"]["arguments"]:
+                begun.set()
+                await refused.wait()
+                await asyncio.sleep(0.1)
+            return text_result("done")
+
+        monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", refuse_once)
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            served.answers["tools/call"] = called
+            running = asyncio.create_task(servers.call_tool("alice", PEER, "echo", {"a": 1}))
+            await begun.wait()
+            assert (await servers.call_tool("alice", PEER, "echo", {})).text == "done"
+            assert (await running).text == "done"
+            assert served.count("tools/call") == 2
 
     run(test())
 

@@ -590,7 +590,7 @@ def test_a_name_is_resolved_once_and_the_checked_address_is_used(monkeypatch: py
         transport = GuardedTransport(HttpEndpoint("https://mcp.example.com/mcp"), MessageReader(LIMITS, print), find)
         async with transport.client({}) as client:
             for _ in range(2):
-                await client.post("https://mcp.example.com/mcp", content=b"{}")
+                await client.post("https://mcp.example.com/mcp", content=b'{"jsonrpc": "2.0", "method": "notifications/x"}')
         assert {request.url.host for request in seen} == {"93.184.216.34"}
         assert {request.headers["host"] for request in seen} == {"mcp.example.com"}
         assert {request.extensions["sni_hostname"] for request in seen} == {"mcp.example.com"}

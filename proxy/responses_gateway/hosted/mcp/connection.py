@@ -107,7 +107,7 @@ class ServerConnection:
     @property
     def pending(self) -> int:
         """The number of requests over HTTP that the server has not answered yet, also those whose answer nobody waits for."""
-        return 0 if self._http is None else self._http.pending
+        return 0 if self._http is None else len(self._http.pending)
 
     @property
     def checking(self) -> bool:
@@ -172,7 +172,7 @@ class ServerConnection:
             return ConnectionLost(sent=False, failure=server_failure(self._label, error))
         if error.code == CONNECTION_CLOSED and (self._end.is_set() or answer is None):
             self.retire()
-            return ConnectionLost(sent=http is None or not http.unreachable)
+            return ConnectionLost(sent=error.data is not False)
         return server_failure(self._label, error)
 
     def _given_up(self, session: ClientSession, deadline: float) -> None:
@@ -291,8 +291,12 @@ class ServerConnection:
         """Mark errors that came as an answer; while connecting, the library reads their data."""
         message = item.message
         if isinstance(message, JSONRPCError) and message.id is not None and self._session is not None:
-            http = self._http.errors.pop(message.id, None) if self._http is not None else None
-            mark_answered(message, http, self._reader.refused.pop(message.id, None))
+            http = self._http
+            if http is not None and message.id in http.lost:
+                http.lost.discard(message.id)
+            else:
+                status = http.errors.pop(message.id, None) if http is not None else None
+                mark_answered(message, status, self._reader.refused.pop(message.id, None))
 
     def _ended_by_server(self) -> None:
         self.usable = False

@@ -151,21 +151,17 @@ class McpConnections:
         return listing
 
     async def _ask(
-        self, key: _Key, send: Callable[[ClientSession], Awaitable[T]], seconds: float, *, repeatable: bool
+        self, key: _Key, send: Callable[[ClientSession], Awaitable[T]], seconds: float, *, repeatable: bool, again: bool = False
     ) -> tuple[T, McpSession]:
         """Send a request; return the answer, and the session that it came over. If the connection turns out to be lost,
-        send it over another one, unless the server may have seen it and it is not `repeatable`."""
+        send it `again` over another one, unless the server may have seen it and it is not `repeatable`."""
         connection = self._connection(key)
         try:
             return await connection.request(send, seconds), connection.described
         except ConnectionLost as loss:
-            if loss.sent and not repeatable:
-                raise lost(key.server.label) from loss
-        connection = self._connection(key)
-        try:
-            return await connection.request(send, seconds), connection.described
-        except ConnectionLost as loss:
-            raise (loss.failure or lost(key.server.label)) from loss
+            if again or (loss.sent and not repeatable):
+                raise (loss.failure or lost(key.server.label)) from loss
+        return await self._ask(key, send, seconds, repeatable=repeatable, again=True)
 
     def _connection(self, key: _Key) -> ServerConnection:
         entry = self._entry(key)
@@ -227,16 +223,13 @@ class McpConnections:
     def _make_room(self, key: _Key) -> None:
         """Close the connection that was not used for the longest time, if there are as many as there may be."""
         open_ones = [
-            (other_key, entry) for other_key, entry in self._entries.items() if entry.connection and entry.connection.usable
+            (other.tenant, entry) for other, entry in self._entries.items() if entry.connection and entry.connection.usable
         ]
-        own = [entry for other_key, entry in open_ones if other_key.tenant == key.tenant]
-        if len(own) >= self._limits.tenant_connections:
-            candidates = own
-        elif len(self.open) >= self._limits.connections:
-            candidates = [entry for _, entry in open_ones]
-        else:
+        own = [entry for tenant, entry in open_ones if tenant == key.tenant]
+        own_is_full = len(own) >= self._limits.tenant_connections
+        if not own_is_full and len(self.open) < self._limits.connections:
             return
-        for entry in candidates:
+        for entry in own if own_is_full else [entry for _, entry in open_ones]:
             if entry.connection is not None and entry.connection.calls == 0:
                 closing = asyncio.create_task(entry.connection.close())
                 entry.connection = None

@@ -7,11 +7,11 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import httpx2
-from mcp_types import JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
 from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.hosted.mcp.bodies import EVENT_STREAM, read_body
@@ -72,14 +72,15 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     `status`: the last status that was an error; `problem`: what was last refused of an answer; None if there was none yet.
     `errors`: the answers with such a status, by the id of the request. `pending`: messages of ours that were not answered yet.
-    `unreachable`: the last attempt to connect failed, so nothing was sent. `session_id`: the server's id for the session."""
+    `lost`: the ids of requests whose connection was lost. The library gets an error for each, whose data tells whether it may
+    have been sent: an exception would end all other requests, too. `session_id`: the server's id for the session."""
 
     def __init__(self, endpoint: HttpEndpoint, reader: MessageReader, find: Resolve) -> None:
         self.status: int | None = None
         self.problem: str | None = None
         self.errors: BoundedDict[str | int, HttpErrorAnswer] = BoundedDict(_MOST_ERRORS)
-        self.pending = 0
-        self.unreachable = False
+        self.pending: set[httpx2.Request] = set()
+        self.lost: set[str | int] = set()
         self.session_id: str | None = None
         self._public_only = endpoint.public_only
         self._reader = reader
@@ -117,42 +118,53 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if request.method == "DELETE":
             request.extensions["timeout"] = _CLOSE_TIMEOUTS
         if request.method != "POST":
-            return await self._sent(request, lambda: None)
+            return await self._sent(request, None)
         self.session_id = request.headers.get("mcp-session-id")
-        self.pending += 1
+        message = jsonrpc_message_adapter.validate_json(await request.aread(), by_name=False)
+        asked = message.id if isinstance(message, JSONRPCRequest) else None
+        self.pending.add(request)
         try:
-            answer = await self._sent(request, self._answered)
-        except BaseException:
-            self.pending -= 1
-            raise
-        if answer.status_code >= httpx2.codes.BAD_REQUEST:
+            answer = await self._sent(request, asked)
+        except BaseException as error:
+            self.pending.discard(request)
+            if not self._requests or not isinstance(error, httpx2.TransportError):
+                raise
+            content = b"" if asked is None else self._loss(asked, error)
+            return httpx2.Response(httpx2.codes.OK, headers={"content-type": "application/json"}, content=content)
+        if answer.status_code >= httpx2.codes.BAD_REQUEST and asked is not None:
             try:
-                await self._note_error(request, answer)
+                await self._note_error(asked, answer)
             except BaseException:
                 await answer.aclose()
                 raise
         return answer
 
-    async def _note_error(self, request: httpx2.Request, answer: httpx2.Response) -> None:
-        """Note that a message of ours was answered with the status of an error."""
-        message = jsonrpc_message_adapter.validate_json(await request.aread(), by_name=False)
-        if not isinstance(message, JSONRPCRequest):
-            return
+    def _loss(self, asked: str | int, error: httpx2.TransportError) -> bytes:
+        """Return what stands for the answer to a request whose connection was lost."""
+        self.lost.add(asked)
+        failure = ErrorData(code=CONNECTION_CLOSED, message="", data=not isinstance(error, httpx2.ConnectError))
+        return JSONRPCError(jsonrpc="2.0", id=asked, error=failure).model_dump_json().encode()
+
+    async def _unless_lost(self, parts: AsyncIterator[bytes], asked: str | int) -> AsyncIterator[bytes]:
+        """Yield a body that is whole, or the error of a request whose connection was lost."""
+        try:
+            async for part in parts:
+                yield part
+        except httpx2.TransportError as error:
+            yield self._loss(asked, error)
+
+    async def _note_error(self, asked: str | int, answer: httpx2.Response) -> None:
+        """Note that a request was answered with the status of an error."""
         explained = False
         if answer.headers.get("content-type", "").lower().startswith("application/json"):
             with suppress(httpx2.StreamError, ValueError):
                 body = jsonrpc_message_adapter.validate_json(await answer.aread(), by_name=False)
                 explained = isinstance(body, JSONRPCError)
-        self.errors[message.id] = HttpErrorAnswer(answer.status_code, explained)
+        self.errors[asked] = HttpErrorAnswer(answer.status_code, explained)
 
-    async def _sent(self, request: httpx2.Request, closed: Callable[[], None]) -> httpx2.Response:
-        """Send a request; `closed` is called when its answer is closed."""
-        try:
-            response = await (self._to_public(request) if self._public_only else self._inner.handle_async_request(request))
-        except httpx2.ConnectError:
-            self.unreachable = True
-            raise
-        self.unreachable = False
+    async def _sent(self, request: httpx2.Request, asked: str | int | None) -> httpx2.Response:
+        """Send a request, until whose answer is closed it is pending. `asked` is the id of what is asked with it."""
+        response = await (self._to_public(request) if self._public_only else self._inner.handle_async_request(request))
         if _leads_elsewhere(request, response):
             await response.aclose()
             self.problem = "a redirect to another server"
@@ -162,7 +174,9 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         content_type = response.headers.get("content-type", "").lower()
         parts = read_body(self._bounded(request, response), content_type, self._reader)
-        stream = _Body(parts, response.stream, closed)
+        if asked is not None and self._requests and not content_type.startswith(EVENT_STREAM):
+            parts = self._unless_lost(parts, asked)
+        stream = _Body(parts, response.stream, partial(self.pending.discard, request))
         headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _OF_THE_BODY]
         # Without the server's charset: there are decoders that may take for ever, and messages are UTF-8.
         headers.append(
@@ -172,9 +186,6 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-    def _answered(self) -> None:
-        self.pending -= 1
 
     async def _bounded(self, request: httpx2.Request, response: httpx2.Response) -> AsyncIterator[bytes]:
         """Yield the parts of a body. Raise `StreamError` for too many bytes; a stream that stays open may have so many for each
@@ -236,19 +247,16 @@ def _leads_elsewhere(request: httpx2.Request, response: httpx2.Response) -> bool
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The body of an answer, which is made of a stream. `closed` is called at its end, once."""
+    """The body of an answer, which is made of a stream. `closed` is called at its end."""
 
     def __init__(self, parts: AsyncIterator[bytes], stream: httpx2.AsyncByteStream, closed: Callable[[], None]) -> None:
         self._parts = parts
         self._stream = stream
-        self._closed: Callable[[], None] | None = closed
+        self._closed = closed
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._parts
 
     async def aclose(self) -> None:
-        closed = self._closed
-        self._closed = None
-        if closed is not None:
-            closed()
+        self._closed()
         await self._stream.aclose()

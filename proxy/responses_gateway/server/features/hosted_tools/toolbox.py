@@ -20,7 +20,7 @@ from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import DURATION_BUCKETS, Counter, Histogram
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import server_error
-from responses_gateway.wire.hosted import CitedSource, decode_result
+from responses_gateway.wire.hosted import decode_result
 from responses_gateway.wire.hosted_kinds import HOSTED, MCP, WEB_SEARCH
 from responses_gateway.wire.requests import ResponsesRequest
 from responses_gateway.wire.search_results import shown_sources
@@ -64,9 +64,8 @@ class Toolbox:
         kinds = [kind for kind in self.openers if kind in declared]
         if not kinds:
             return None
-        context = ToolContext(
-            tenant, items, SourceNumbers([*_earlier_sources(results), *shown_sources(items)]), separate_web_tools
-        )
+        earlier = [source for result in results.values() for source in decode_result(result).sources]
+        context = ToolContext(tenant, items, SourceNumbers([*earlier, *shown_sources(items)]), separate_web_tools)
         opened = {kind: await self.openers[kind](declared[kind], context) for kind in kinds}
         return self._opened(opened, context)
 
@@ -98,11 +97,6 @@ def _declared(request: ResponsesRequest, *, separate_web_tools: bool) -> dict[st
             if name is not None:
                 declarations.setdefault(name, []).append((f"tools[{index}]", tool))
     return declarations
-
-
-def _earlier_sources(results: Mapping[str, bytes]) -> list[CitedSource]:
-    """Return the sources that earlier results have shown to the model."""
-    return [source for result in results.values() for source in decode_result(result).sources]
 
 
 def _observe(metrics: Metrics, kind: str, outcome: str, seconds: float) -> None:
