@@ -100,7 +100,7 @@ def broken() -> dict[str, Any]:
 
 
 def invalid() -> dict[str, Any]:
-    return _thrown(lambda: client.messages.create(**asked("hello", max_tokens=0)))
+    return _thrown(lambda: client.messages.create(**asked("hello", max_tokens=-1)))
 
 
 def busy() -> dict[str, Any]:

@@ -22,7 +22,7 @@ def refusal(**changes: Any) -> ApiError:
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"max_tokens": ...}, "max_tokens"),
-    ({"max_tokens": 0}, "max_tokens"),  # which only warms a cache
+    ({"max_tokens": -1}, "max_tokens"),
     ({"model": ...}, "model"),
     ({"messages": ...}, "messages"),
     ({"messages": "hi"}, "messages"),

@@ -18,7 +18,6 @@ from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import (
     MAX_FIELDS,
     Open,
-    PositiveInt,
     Probability,
     Temperature,
     continued_fields,
@@ -40,7 +39,7 @@ class MessagesRequest(BaseModel):
 
     model: Annotated[str, StringConstraints(min_length=1)]
     messages: list[Any]
-    max_tokens: PositiveInt | None = None
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
     system: Any = None
     stop_sequences: Annotated[list[str], Field(max_length=_MAX_STOPS)] | None = None
     stream: bool | None = None

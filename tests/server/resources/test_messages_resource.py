@@ -137,6 +137,22 @@ def test_nothing_is_stored() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_message_of_no_tokens_has_the_backend_read_the_prompt(stream: bool) -> None:
+    async def test() -> None:
+        async with model(text_stream("Hel")) as (served, talking):
+            answer = await send(served, {"max_tokens": 0, "stream": stream})
+            assert answer.status == 200, answer.body
+            ended = answer.events[-2]["delta"] if stream else answer.json
+            assert ended["stop_reason"] == "max_tokens"
+            assert b"Hel" not in answer.body
+            assert talking.requests[0]["max_completion_tokens"] == 1
+            refused = await send(served, {"max_tokens": -1})
+            assert "max_tokens" in error_in(refused, 400, "invalid_request_error")
+
+    run(test())
+
+
 def test_losses_are_in_the_header_and_strict_refuses_by_the_clients_field() -> None:
     async def test() -> None:
         async with simulated() as served:

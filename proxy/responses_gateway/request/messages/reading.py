@@ -233,7 +233,8 @@ class _BodyReader:
         fields: Object = {"model": model, "input": conversation.items, "store": False, **tools.fields}
         for name, value in (
             ("instructions", "\n\n".join(conversation.leading) if conversation.leading else None),
-            ("max_output_tokens", body.max_tokens),
+            ("max_output_tokens", body.max_tokens or None),
+            ("generate", False if body.max_tokens == 0 else None),
             ("temperature", body.temperature),
             ("top_p", body.top_p),
             ("reasoning", None if effort is None else {"effort": effort}),

@@ -94,6 +94,7 @@ def _read(body: MessagesRequest, scope: ReadingScope, known: ReadTurns | None) -
             "tools": body.tools,
             "stop_sequences": body.stop_sequences,
             "output_config": body.output_config,
+            "generate": reading.request.generate,
         },
         turns=reading.turns,
         resumed=known is not None,

@@ -458,7 +458,7 @@ class MessageStream(AnswerStream):
             return "refusal", None
         if outcome.stop_string in self._options.stop_sequences:
             return "stop_sequence", outcome.stop_string
-        return "end_turn", None
+        return "max_tokens" if self._options.max_tokens == 0 else "end_turn", None
 
     def _window_is_full(self) -> bool:
         """Tell whether it was the context window that ended the last turn, not `max_tokens`."""
