@@ -327,6 +327,22 @@ def test_a_recorded_request_is_shown_as_it_came_and_as_it_was_sent(tmp_path: Pat
     run(test())
 
 
+@pytest.mark.parametrize("odd", [b'"\\ud83d"', b"[" * 5000 + b"]" * 5000], ids=["half a character", "deep"])
+def test_a_recorded_request_is_shown_whatever_json_it_and_its_chunks_have(odd: bytes, tmp_path: Path) -> None:
+    async def test() -> None:
+        piece = b'data: {"id": "c", "choices": [{"index": 0, "delta": {"content": "x"}}], "more": ' + odd + b"}\n\n"
+        async with backend(streaming(piece, chunk({}, "stop"))) as behind, gateway(behind.url, record=tmp_path) as served:
+            body = b'{"model": "m", "input": "hi", "stream": true, "safety_identifier": ' + odd + b"}"
+            await ask(served, "POST", "/v1/responses", data=body, headers={"Content-Type": "application/json"})
+            await post(served, stream=True)
+            for summary in await last_ended(served, 2):
+                assert '"hi"' in (await details(served, summary, "/contents"))["request"]["text"]
+                for what in ("/answer", "/steps"):
+                    await details(served, summary, what)
+
+    run(test())
+
+
 def test_the_time_line_shows_which_chunks_became_which_events_and_what_was_held(tmp_path: Path) -> None:
     call = {"index": 0, "id": "c", "function": {"name": "get_weather", "arguments": '{"city":'}}
     rest = {"index": 0, "function": {"arguments": '"Rome"}'}}

@@ -18,6 +18,7 @@ from responses_gateway.fair_queue import FairQueue
 from responses_gateway.server.http.aiohttp_internals import arrived_body
 from responses_gateway.telemetry.instruments import Gauge
 from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.json_text import quoted
 from responses_gateway.wire.unpacking import DamagedBodyError, Unpacker, is_known
 
 BODY_BYTES = Gauge("request_body_bytes", "Size of the bodies of all requests under way.")
@@ -276,7 +277,7 @@ def abort(request: web.Request) -> None:
 
 def json_answer(value: Any, status: int = 200) -> web.Response:
     """Return plain data, or what `msgspec` can write, as an answer."""
-    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
+    return web.Response(body=quoted(value), status=status, content_type="application/json")
 
 
 async def read_json_body(request: web.Request) -> bytes:

@@ -123,7 +123,7 @@ def _readable(payload: bytes) -> Any:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
