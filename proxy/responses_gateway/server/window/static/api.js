@@ -1,6 +1,8 @@
 // Requests of the page to the gateway. The admin key, where there is one, goes into a header, never into a cookie or a URL.
 
 const STORED = "responses-gateway-admin-key";
+// Without an update for so long, the gateway is away: it sends two in a second, and one in five where a worker hangs.
+const SILENCE = 12000;
 let askForKey = async () => "";
 
 // What a browser says of a server that it cannot reach ("Failed to fetch") differs from browser to browser.
@@ -44,11 +46,26 @@ export function save(blob, name) {
   URL.revokeObjectURL(link.href);
 }
 
-// Calls `take` with each update of the live list, until the connection ends.
+// Calls `take` with each update of the live list, until the connection ends, or nothing comes: after a change of networks, say,
+// nobody tells a browser that its connection is gone.
 export async function watch(take, opened) {
-  const response = await send("api/live");
+  const leaving = new AbortController();
+  let timer = null;
+  const wait = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => leaving.abort(), SILENCE);
+  };
+  const response = await send("api/live", { signal: leaving.signal });
   opened();
-  await readEvents(response, take);
+  wait();
+  try {
+    await readEvents(response, (update) => {
+      wait();
+      take(update);
+    });
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 // Sends a request as a client does: with a client's key, if there is one, and never with the admin key. Calls `take` with each

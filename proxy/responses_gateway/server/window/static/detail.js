@@ -26,6 +26,7 @@ export class Detail {
     this.element.hidden = id === null;
     if (id === null) return;
     this.seen = 0;
+    this.running = true; // as long as nobody has said otherwise
     this.live = null;
     this.parts = null;
     this.contentsShown = false;
@@ -41,11 +42,11 @@ export class Detail {
 
   async load() {
     const id = this.id;
-    let running = false;
+    let summary = null;
     try {
-      const summary = await ask(`api/requests/${encodeURIComponent(id)}`);
+      summary = await ask(`api/requests/${encodeURIComponent(id)}`);
       if (id !== this.id) return;
-      running = summary.outcome === "running";
+      this.running = summary.outcome === "running";
       this.parts ??= this.build(summary);
       this.update({ ...summary, pace: this.live?.pace });
       const recorded = summary.record !== null && this.state.contents;
@@ -59,9 +60,13 @@ export class Detail {
       }
       setText(this.parts.problem, "");
     } catch (error) {
-      if (id === this.id) this.fail(error);
+      if (id !== this.id) return;
+      this.fail(error);
+      if (summary === null && error.status === 404) this.running = false; // any other error may pass
     }
-    if (id === this.id && running) this.timer = setTimeout(() => this.load(), REFRESH);
+    if (id !== this.id) return;
+    clearTimeout(this.timer);
+    if (this.running) this.timer = setTimeout(() => this.load(), REFRESH);
   }
 
   fail(error) {
@@ -173,7 +178,8 @@ export class Detail {
 
   async addSteps(id, recorded) {
     const path = `api/requests/${encodeURIComponent(id)}/${recorded ? "steps" : "live-steps"}?after=${this.seen}`;
-    const { steps, total } = await ask(path);
+    const { steps: found, total } = await ask(path);
+    const steps = found.filter((step) => step.number > this.seen); // "More" may have brought some meanwhile
     if (id !== this.id || steps.length === 0) return;
     if (this.seen === 0) this.began = steps[0].time;
     this.seen = steps.at(-1).number;

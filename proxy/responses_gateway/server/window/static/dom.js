@@ -35,15 +35,19 @@ export function seconds(value) {
   if (value === undefined || value === null) return "";
   if (value < 1) return `${Math.round(value * 1000)} ms`;
   if (value < 100) return `${value.toFixed(value < 10 ? 2 : 1)} s`;
-  return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
+  const whole = Math.round(value);
+  return `${Math.floor(whole / 60)} min ${whole % 60} s`;
 }
 
 export function number(value) {
   return value === undefined || value === null ? "" : value.toLocaleString("en");
 }
 
+// The time of day, with the day if it is not today.
 export function clock(time) {
-  return new Date(time * 1000).toLocaleTimeString("en-GB");
+  const date = new Date(time * 1000);
+  const day = date.toDateString() === new Date().toDateString() ? "" : `${date.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} `;
+  return day + date.toLocaleTimeString("en-GB");
 }
 
 function fill(element, attributes, children) {

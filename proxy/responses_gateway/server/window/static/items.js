@@ -81,11 +81,14 @@ function isEmpty(value) {
   return value === undefined || value === null || value === "" || (Array.isArray(value) && value.length === 0);
 }
 
-// JSON in a text is indented; all else stays as it is.
+// JSON in a text is indented; all else stays as it is, numbers too, of which JavaScript knows no more than 17 digits. (Old browsers
+// do not tell how a number is written.)
+const asWritten = (_, value, context) => (typeof value === "number" && context?.source ? JSON.rawJSON(context.source) : value);
+
 function readable(value) {
   if (typeof value !== "string") return JSON.stringify(value, null, 1);
   try {
-    const parsed = JSON.parse(value);
+    const parsed = JSON.parse(value, asWritten);
     return typeof parsed === "object" && parsed !== null ? JSON.stringify(parsed, null, 1) : value;
   } catch {
     return value;

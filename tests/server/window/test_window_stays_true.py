@@ -1,0 +1,153 @@
+"""What the window says stays true while an operator looks for long, in a real browser: networks that fail, days that end,
+intervals that have just begun."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
+from responses_gateway.server.generation.request_log.recent_requests import Interval
+from responses_gateway.server.window import live_requests
+from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
+from tests.server.ended_requests import ended_facts
+from tests.server.running_gateway import gateway, post, run, simulated
+from tests.server.scripted_backend import backend, call, chunk, streaming
+from tests.server.window.chromium import Page, program
+from tests.server.window.looking import last_ended, look
+from tests.server.window.test_window_page import WEATHER, count, visiting
+
+pytestmark = pytest.mark.skipif(program() is None, reason="no Chromium is installed: run scripts/install-browser")
+LIVE = "document.querySelector('#connection').innerText === 'live'"
+
+STEPS = 300  # that come at a time
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """An empty folder for the browser."""
+    folder = tmp_path / "browser"
+    folder.mkdir()
+    return folder
+
+
+async def go_offline(page: Page, offline: bool) -> None:
+    speed = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    await page.send("Network.emulateNetworkConditions", offline=offline, **speed)
+
+
+# ---- the connection ---------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_on_which_nothing_comes_is_not_called_live(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with simulated() as served, visiting(served, profile) as page:
+            await page.holds(LIVE)
+            with monkeypatch.context() as silent:
+                silent.setattr(live_requests, "POLL_INTERVAL", 3600.0)
+                await page.holds("document.querySelector('#connection').innerText === 'not connected'")
+            await page.holds(LIVE)
+            await post(served, input="hi")
+            await page.holds(f"{count('#rows tr')} === 1", "it has another connection, on which updates come")
+
+    run(test())
+
+
+def test_an_open_request_is_followed_to_its_end_through_a_network_that_fails(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served, visiting(served, profile) as page:
+            asking = asyncio.create_task(post(served, input="tokens: 200 tps: 40", stream=True))
+            await page.click("#rows tr")
+            await page.holds(f"{count('.steps tbody tr')} > 3", "it is followed")
+            await go_offline(page, True)
+            await page.holds("document.querySelector('#detail [role=alert]').innerText.includes('cannot be reached')")
+            await go_offline(page, False)
+            await asking
+            await page.holds("document.querySelector('#detail .state').innerText === 'completed'")
+            assert await page.text("#detail [role=alert]") == ""
+            page.problems.clear()  # the browser says that it was offline
+
+    run(test())
+
+
+# ---- one request ------------------------------------------------------------------------------------------------------
+
+
+def test_steps_that_are_asked_for_twice_are_shown_once(profile: Path, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with simulated(record=tmp_path / "records") as served:
+            await post(served, input="tokens: 700 tps: 400", stream=True)
+            (summary,) = await last_ended(served)
+            total = (await look(served, f"requests/{summary['id']}/steps")).json["total"]
+            assert total > STEPS, "more than are shown at once"
+            shown = min(total, 2 * STEPS)
+            async with visiting(served, profile) as page:
+                await page.click("#rows tr")
+                more = "[...document.querySelectorAll('#detail button')].find(button => button.innerText.endsWith(' more'))"
+                await page.holds(f"{more} !== undefined")
+                await page.value(f"(button => {{ button.click(); button.click(); }})({more})")
+                await page.holds(f"{count('.steps tbody tr')} >= {shown}", "the others are there")
+                await asyncio.sleep(0.3)  # the second answer
+                assert await page.value(count(".steps tbody tr")) == shown
+
+    run(test())
+
+
+def test_numbers_of_a_call_are_shown_as_they_were_written(profile: Path, tmp_path: Path) -> None:
+    arguments = '{"city": 9007199254740993, "share": 1.0}'
+
+    async def test() -> None:
+        pieces = [chunk(call(arguments, id="call-1", type="function")), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
+        async with backend(streaming(*pieces)) as behind, gateway(behind.url, record=tmp_path / "records") as served:
+            await post(served, stream=True, tools=[WEATHER])
+            async with visiting(served, profile) as page:
+                await page.click("#rows tr")
+                await page.holds(f"{count('.block.function_call pre')} === 1")
+                assert await page.text(".block.function_call pre") == '{\n "city": 9007199254740993,\n "share": 1.0\n}'
+
+    run(test())
+
+
+def test_a_request_of_another_day_says_so_and_a_minute_has_sixty_seconds(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            history = served.parts.responses.reports.history
+            assert history is not None
+            facts = ended_facts(history.new_id())
+            facts.started = time.time() - 3 * 86_400
+            facts.times.last, facts.ended = 119.6, facts.started + 119.6
+            history.add([facts])
+            async with visiting(served, profile) as page:
+                day = await page.value(f"new Date({facts.started * 1000}).getDate()")
+                await page.holds(f"{count('#rows tr')} === 1")
+                assert (await page.text("#rows a")).startswith(f"{day} ")
+                minutes = "import('./dom.js').then(({seconds}) => [119.6, 119.4, 120.4].map(seconds).join())"
+                assert await page.value(minutes) == "2 min 0 s,1 min 59 s,2 min 0 s"
+
+    run(test())
+
+
+# ---- plots ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rate_is_that_of_a_whole_interval(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            recent = served.parts.responses.reports.history
+            assert recent is not None
+            now = int(time.time()) // 10 * 10
+            recent.intervals.clear()
+            for ago, ended, running in ((10, 50, 3), (-10, 1, 7)):  # the second one has just begun
+                counts = [0] * (len(LATENCY_BUCKETS) + 1)
+                gaps = [0] * (len(GAP_BUCKETS) + 1)
+                recent.intervals.append(Interval(now - ago, {"completed": ended}, counts, gaps, in_flight=running))
+            async with visiting(served, profile) as page:
+                await page.press("3")
+                await page.holds(f"{count('#charts .card')} === 6")
+                assert (await page.text("[aria-label='Requests per second'] .legend")).startswith("successful 5.00")
+                assert (await page.text("[aria-label='Requests in flight'] .legend")).startswith("maximum 7")
+
+    run(test())
