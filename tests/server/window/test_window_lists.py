@@ -1,5 +1,5 @@
 """The lists of the window, as a visitor sorts and searches them in a real browser, the timelines of refused
-requests, and the buttons of backends."""
+requests, the buttons of backends, keys and dialogs."""
 
 from __future__ import annotations
 
@@ -248,5 +248,59 @@ def test_the_cells_of_every_row_stand_below_their_headings(profile: Path, width:
                     await page.holds(f"{count('#rows .state.completed')} === 2")
                 headings, *rows = await page.value(lefts)
                 assert rows == [headings] * 3
+
+    run(test())
+
+
+# ---- keys and dialogs -------------------------------------------------------------------------------------------------
+
+
+def test_a_list_that_is_held_is_filtered_and_every_view_has_its_filter_at_one_key(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served, visiting(served, profile) as page:
+            for _ in range(2):
+                await post(served, input="hi")
+            await page.holds(f"{count('#rows tr')} === 2")
+            await page.press("h")
+            await page.press("/")
+            await page.type("nothing")
+            await page.holds(f"{count('#rows tr')} === 0", "the filter works")
+            for view, name, filtered in (
+                ("2", "backends", "backend-filter"),
+                ("6", "sessions", "session-filter"),
+                ("1", "requests", "filter"),
+            ):
+                await page.press("Escape")
+                await page.press(view)
+                await page.holds(f"!document.querySelector('#{name}').hidden")
+                await page.press("/")
+                await page.holds(f"document.activeElement.id === '{filtered}'")
+
+    run(test())
+
+
+def test_a_visitor_who_dismisses_the_question_for_the_key_is_asked_again(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(admin_key=KEY) as served, visiting(served, profile) as page:
+            for _ in range(3):
+                await page.holds("document.querySelector('#key-dialog').open")
+                await page.press("Escape")
+            await give_key(page)
+            await page.holds("document.querySelector('#connection').innerText === 'live'")
+            assert not await page.value("document.querySelector('#key-dialog').open")
+
+    run(test())
+
+
+def test_enter_records_and_the_header_fits_a_phone_that_says_so(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served, visiting(served, profile, width=320, height=640) as page:
+            await page.holds("document.querySelector('#connection').innerText === 'live'")
+            await page.click("#record")
+            await page.value("document.querySelector('#minutes').focus()")
+            await page.press("Enter")
+            await page.holds("document.querySelector('#recording').checkVisibility()")
+            await page.holds("!document.querySelector('#record-dialog').open")
+            assert await page.value("document.documentElement.scrollWidth") == 320
 
     run(test())

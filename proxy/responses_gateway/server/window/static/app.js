@@ -104,6 +104,7 @@ function askForKey(wrong) {
   const dialog = byId("key-dialog");
   const input = byId("key");
   input.value = "";
+  dialog.returnValue = "";
   if (wrong) setText(byId("key-reason"), "That is not the admin key of this gateway. Please try again.");
   return new Promise((resolve) => {
     const submit = () => resolve(input.value.trim());
@@ -136,9 +137,9 @@ const KEYS = {
   k: () => step(-1),
   ArrowDown: () => step(1),
   ArrowUp: () => step(-1),
-  "/": () => byId(byId("sessions").hidden ? "filter" : "session-filter").focus(),
+  "/": () => document.querySelector("section:not([hidden]) > .bar .filter input")?.focus(),
   c: () => byId("requests").hidden || byId("search").focus(),
-  h: () => byId("pause").click(),
+  h: () => byId("requests").hidden || byId("pause").click(),
   "?": () => byId("help-dialog").showModal(),
   1: () => (location.hash = "#/requests"),
   2: () => (location.hash = "#/backends"),
@@ -152,7 +153,7 @@ const KEYS = {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const typing = event.target.matches("input:not([type=checkbox]), select, textarea");
-  if (typing && event.key === "Escape") requests.focusSelected();
+  if (typing && event.key === "Escape") byId("requests").hidden ? byId("main").focus() : requests.focusSelected();
   if (typing || !(event.key in KEYS)) return;
   const inList = event.target.matches("body, main, .list, .list *");
   if (event.key.startsWith("Arrow") && !inList) return; // scrolls
@@ -172,8 +173,13 @@ byId("record").addEventListener("click", () => {
 });
 byId("record-cancel").addEventListener("click", () => byId("record-dialog").close());
 byId("record-stop").addEventListener("click", () => record(0));
-byId("record-start").addEventListener("click", () => byId("minutes").reportValidity() && record(byId("minutes").valueAsNumber));
+byId("record-dialog").firstElementChild.addEventListener("submit", (event) => {
+  event.preventDefault(); // it closes once the gateway records
+  record(byId("minutes").valueAsNumber);
+});
 byId("key-dialog").addEventListener("cancel", (event) => event.preventDefault());
+// Browsers close a dialog nevertheless at the second Escape, and nothing else would ask for the key again.
+byId("key-dialog").addEventListener("close", (event) => event.target.returnValue || event.target.showModal());
 onKeyNeeded(askForKey);
 window.addEventListener("hashchange", route);
 route();

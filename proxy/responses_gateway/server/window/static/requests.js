@@ -26,10 +26,10 @@ export class Requests {
     this.ended = 0; // in all workers, including those that are not in the list any more
     this.body = byId("rows");
     this.sorting = new Sorting(document.querySelectorAll(".requests th"), VALUES, 0, true, () => this.drawRows());
-    byId("filter").addEventListener("input", () => this.draw());
+    byId("filter").addEventListener("input", () => this.drawRows());
     byId("search").addEventListener("keydown", (event) => event.key === "Enter" && this.search());
     byId("search").addEventListener("input", () => byId("search").value || this.search());
-    byId("turns").addEventListener("change", () => this.draw());
+    byId("turns").addEventListener("change", () => this.drawRows());
     byId("pause").addEventListener("change", () => this.draw());
     this.body.addEventListener("click", (event) => {
       const row = event.target.closest("tr");
