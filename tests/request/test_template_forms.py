@@ -89,6 +89,7 @@ CHAT: Messages = [
         ("Invalid value for 'content': expected a string, got null.", "no_null"),
         ("The `reasoning_content` in the thinking mode must be passed back to the API.", "all_thoughts"),
         ("thinking is enabled but reasoning_content is missing in assistant tool call message at index 2", "all_thoughts"),
+        ("Missing `reasoning_content` field in the assistant message at message index 2. Please refer to …", "all_thoughts"),
     ],
 )
 def test_refusals_name_a_form(refusal: str, form: str) -> None:

@@ -570,9 +570,15 @@ def test_the_content_beside_calls_is_what_the_server_takes(rules: list[Json], co
 
 @pytest.mark.parametrize("door", PATHS)
 @pytest.mark.parametrize("known", [True, False])
-def test_a_model_that_needs_its_thoughts_gets_one_with_each_call(door: str, known: bool) -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        "The `reasoning_content` in the thinking mode must be passed back to the API.",
+        "Missing `reasoning_content` field in the assistant message at message index 1. For more information, …",
+    ],
+)
+def test_a_model_that_needs_its_thoughts_gets_one_with_each_call(door: str, known: bool, message: str) -> None:
     # DeepSeek and Kimi look for them in `reasoning_content`; a client may have none, after another model say.
-    message = "The `reasoning_content` in the thinking mode must be passed back to the API."
     answer = {"status": 400, "json": {"error": {"message": message, "code": "invalid_request_error"}}}
     thought: Json = {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "Look."}]}
     call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}

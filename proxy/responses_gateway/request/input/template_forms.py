@@ -77,11 +77,9 @@ def joined(row: Sequence[Object]) -> Object:
     """Return one message for several of the same role, of which the last one alone may have calls."""
     joined: dict[str, Any] = {"role": row[0]["role"], "content": contents([message.get("content") for message in row])}
     for name in THOUGHTS:
-        thoughts = [message[name] for message in row if message.get(name)]
-        if thoughts:
+        if thoughts := [message[name] for message in row if message.get(name)]:
             joined[name] = "\n".join(thoughts)
-    calls = [call for message in row for call in message.get("tool_calls", ())]
-    if calls:
+    if calls := [call for message in row for call in message.get("tool_calls", ())]:
         joined["tool_calls"] = calls
     return joined
 
@@ -176,8 +174,7 @@ def _with_told_calls(messages: Sequence[Object]) -> Iterator[Object]:
 def _with_contents(messages: Sequence[Object]) -> Iterator[Object]:
     """Yield messages of which none is an empty text: null stands beside calls, and a word in all others."""
     for message in messages:
-        content = message.get("content", "")
-        if isinstance(content, list):
+        if isinstance(content := message.get("content", ""), list):
             content = [part for part in content if part.get("text") != ""]
         yield {**message, "content": content or (None if message.get("tool_calls") else "(empty)")}
 
@@ -257,7 +254,10 @@ _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = 
         r"|\b(?:null|none|nil)\b.{0,60}\bcontent\b|\bcontent type: <nil>",
         _without_null,
     ),
-    "all_thoughts": (r"\breasoning_content\b.{0,120}\b(?:passed back|missing|required)\b", _with_all_thoughts),
+    "all_thoughts": (
+        r"\breasoning_content\b.{0,120}\b(?:passed back|missing|required)\b|\bmissing\b.{0,9}\breasoning_content\b",
+        _with_all_thoughts,
+    ),
 }
 _WORDS = {name: re.compile(words, re.IGNORECASE | re.DOTALL) for name, (words, _) in _FORMS.items()}
 
