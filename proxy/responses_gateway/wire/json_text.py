@@ -294,4 +294,4 @@ class CustomInput:
             strings = [v for v in values if isinstance(v, str)]
             given = value.get(self.member)
             value = given if isinstance(given, str) else strings[0] if len(strings) == 1 else value
-        return value if isinstance(value, str) else arguments if value else ""
+        return sendable(value) if isinstance(value, str) else arguments if value else ""

@@ -164,6 +164,7 @@ def test_code_runs_with_a_tool_of_an_mcp_server() -> None:
         ("python", "a = 1\na", "a = 1\na"),
         ("python", '"a"', "a"),
         ("python", '{"input": "a"}', "a"),
+        ("python", '{"input": "a\\ud83d"}', "a?"),
         ("code_interpreter", '{"code": "a"', "a"),
     ],
 )
