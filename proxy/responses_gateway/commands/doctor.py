@@ -25,7 +25,7 @@ from responses_gateway.commands.client_files import back_up
 from responses_gateway.commands.smoke_test import Step, run_smoke_test
 from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.extras import how_to_install
-from responses_gateway.hosted.pdf import pdf_obstacle
+from responses_gateway.hosted.documents import pdf_obstacle
 from responses_gateway.hosted.search.pages import page_obstacle
 from responses_gateway.probing.agent_behaviour import Behaviour, behaviour_findings, behaviour_of, behaviour_rows
 from responses_gateway.probing.agent_checks import check_tools

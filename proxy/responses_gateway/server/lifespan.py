@@ -17,7 +17,7 @@ from responses_gateway.backend.pool_options import ALL, Share
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
 from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.extras import how_to_install
-from responses_gateway.hosted.pdf import PdfReader, pdf_obstacle
+from responses_gateway.hosted.documents import DocumentReader, pdf_obstacle
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.features.feature import Core, Feature, open_features
@@ -57,8 +57,8 @@ from responses_gateway.version import __version__, commit
 # A tick is exact enough for keep-alives and time limits if each of them has so many; in seconds.
 _TICKS_PER_LIMIT = 4
 _LONGEST_TICK = 1.0
-# For reading the PDFs of one request, in seconds.
-_PDF_SECONDS = 30.0
+# For reading the documents of one request, in seconds.
+_DOCUMENT_SECONDS = 30.0
 
 
 @asynccontextmanager
@@ -131,9 +131,9 @@ async def _open_responses(settings: Settings, share: Share, stack: AsyncExitStac
     stack.push_async_callback(autoconfiguration.close)
     reports = _open_reports(settings, metrics, accounts.usage, stack)
     additions = Additions()
-    pdf_reader = await _pdf_reader(settings)
+    document_reader = await _document_reader(settings)
     known = KnownInputs(settings.known_history_bytes)
-    preparation = Preparation(pool, store, encryption, tokenizer, additions.toolboxes, pdf_reader, sealing, known)
+    preparation = Preparation(pool, store, encryption, tokenizer, additions.toolboxes, document_reader, sealing, known)
     responses = Responses(preparation, live, reports, recorder, InFlight(), repair, accounts.ledger, additions)
     return _Opened(responses, accounts, autoconfiguration)
 
@@ -268,14 +268,14 @@ def _start_timer(settings: Settings, responses: Responses, stack: AsyncExitStack
     stack.push_async_callback(end_tasks, timer)
 
 
-async def _pdf_reader(settings: Settings) -> PdfReader | None:
-    """Return what reads PDFs, if the settings want it. Say if that cannot work here, because a library is missing."""
-    if settings.pdf_inputs != "text":
+async def _document_reader(settings: Settings) -> DocumentReader | None:
+    """Return what reads documents, if the settings want it. Say if no PDF can be read here, because a library is missing."""
+    if settings.file_inputs != "text":
         return None
     obstacle = await asyncio.to_thread(pdf_obstacle)
     if obstacle:
         logs.logger().warning("no PDFs are read", extra=logs.fields(reason=obstacle, advice=how_to_install("pdf")))
-    return PdfReader(_PDF_SECONDS)
+    return DocumentReader(_DOCUMENT_SECONDS)
 
 
 def _tick_interval(settings: Settings) -> float:

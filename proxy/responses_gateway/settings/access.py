@@ -73,7 +73,7 @@ class AccessSettings(Section):
     url_inputs: Literal["pass", "public", "refuse"] = "pass"
     """How to treat URLs of images, videos and files, which the backend fetches: `pass` forwards them, `public` refuses private,
     local and metadata addresses (names are not resolved), `refuse` accepts only `data:` URLs."""
-    pdf_inputs: Literal["text", "pass"] = "text"
+    file_inputs: Literal["text", "pass"] = "text"
     """PDFs (extra `pdf`) and texts are sent as `text`, or as files (`pass`), which few servers read."""
     body_timeout: Seconds = Field(default=120, ge=0)
     """Maximum time for a client to send the body of a request. 0 for no limit."""

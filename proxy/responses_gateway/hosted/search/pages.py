@@ -15,9 +15,9 @@ from responses_gateway.bounded_memory import TenantValues
 from responses_gateway.child_process import CannotStart, run_program, try_program
 from responses_gateway.extras import how_to_install, packages_with
 from responses_gateway.fair_queue import FairQueue
+from responses_gateway.hosted.documents import read_pdf
 from responses_gateway.hosted.fetch import Fetched, Fetcher
 from responses_gateway.hosted.interface import ToolFailure
-from responses_gateway.hosted.pdf import read_pdf
 from responses_gateway.hosted.result_text import clean_line
 from responses_gateway.hosted.search.page import WebPage, lines_of
 

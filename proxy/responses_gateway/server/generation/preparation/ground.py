@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from responses_gateway.hosted.pdf import PdfReader, PdfText, is_pdf
+from responses_gateway.hosted.documents import DocumentReader, DocumentText, is_pdf
 from responses_gateway.request import Loss, Policy
 from responses_gateway.request.growing import TranslatedTurns
 from responses_gateway.request.input.items import file_for_code
@@ -160,7 +160,7 @@ class Openings(msgspec.Struct, frozen=True, eq=False):
     documents: ReadDocuments
 
 
-async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reader: PdfReader | None) -> Openings:
+async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], document_reader: DocumentReader | None) -> Openings:
     """Open what the request declares and contains. Of several toolboxes the first one opens that has a declared tool. Raise
     `ApiError` 400."""
     request = ground.request
@@ -174,14 +174,14 @@ async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reade
         if tools is not None:
             break
     items = ground.new_items  # because what is known has no documents
-    if pdf_reader is None or not items or len(items) > policy.max_input_items:  # too many, which the translation refuses
+    if document_reader is None or not items or len(items) > policy.max_input_items:  # too many, which the translation refuses
         return Openings(tools, NO_DOCUMENTS)
     files = _files(chain(items, context.references.values()), 0 if ground.known is None else ground.known.items)
     if not files:
         return Openings(tools, NO_DOCUMENTS)
     # Clients of other protocols send a conversation again and again, which one refused document would end.
     explains = ground.scope.reading is not None
-    documents = await _read_documents(pdf_reader, files, tenant, explains=explains, strict=policy.strict)
+    documents = await _read_documents(document_reader, files, tenant, explains=explains, strict=policy.strict)
     return Openings(tools, documents)
 
 
@@ -196,7 +196,7 @@ NO_DOCUMENTS = ReadDocuments({}, ())
 
 
 async def _read_documents(
-    reader: PdfReader, files: Mapping[SentFile, str], tenant: str, *, explains: bool, strict: bool
+    reader: DocumentReader, files: Mapping[SentFile, str], tenant: str, *, explains: bool, strict: bool
 ) -> ReadDocuments:
     """Read the files that have a text. With `explains`, `strict` refuses the others: `ApiError` 400."""
     texts: dict[SentFile, str] = {}
@@ -253,8 +253,9 @@ def _files(items: Iterable[Any], start: int) -> dict[SentFile, str]:
     return files
 
 
-def _shown(name: str, pdf: PdfText) -> str:
+def _shown(name: str, document: DocumentText) -> str:
     named = f" {name!r}" if name else ""
-    rest = "" if pdf.read >= pdf.pages else f"\n\n[The document goes on: {pdf.read} of its {pdf.pages} pages were read.]"
-    pages = f", {pdf.pages} page{'' if pdf.pages == 1 else 's'}" if pdf.pages else ""
-    return f"[Text of the document{named}{pages}]\n\n{pdf.text}{rest}"
+    pages = document.pages
+    rest = "" if document.read >= pages else f"\n\n[The document goes on: {document.read} of its {pages} pages were read.]"
+    length = f", {pages} page{'' if pages == 1 else 's'}" if pages else ""
+    return f"[Text of the document{named}{length}]\n\n{document.text}{rest}"

@@ -20,7 +20,7 @@ from responses_gateway.backend.prompt_tokens import PromptTokens
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.fair_queue import FairQueue
-from responses_gateway.hosted.pdf import PdfReader
+from responses_gateway.hosted.documents import DocumentReader
 from responses_gateway.request import ChatRequest, Loss
 from responses_gateway.request.growing import TranslatedTurns
 from responses_gateway.request.parameters.background_options import long_window
@@ -68,7 +68,7 @@ class Preparation:
     encryption: Encryption
     tokenizer: ModelTokenizer | None
     toolboxes: Sequence[HostedToolbox] = ()
-    pdf_reader: PdfReader | None = None
+    document_reader: DocumentReader | None = None
     sealing: Encryption | None = None
     known: KnownInputs = field(default_factory=lambda: KnownInputs(0))
     client_keys: ClientKeys = field(init=False)
@@ -93,7 +93,7 @@ class Preparation:
         """Prepare a request. `context` is what it builds on, where that is known, and `previous` the last response of the same
         connection. `summarise` has the backend summarise a context that is too long. Raise `ApiError`, `StoreUnavailable`."""
         ground = await find_ground(self.store, self.known, request, scope, previous, context)
-        opened = await open_for(ground, self.toolboxes, self.pdf_reader)
+        opened = await open_for(ground, self.toolboxes, self.document_reader)
         translated = await self.translator.translated(ground, opened)
         prepared = await self._planned(ground, opened, translated, summarise)
         if translated.beginning is not None:
@@ -106,7 +106,7 @@ class Preparation:
         """Return the chat request alone, of a request that is not answered. Raise `ApiError`, `StoreUnavailable`."""
         scope = RequestScope(caller, in_force, None, reading=reading)
         ground = await find_ground(self.store, self.known, request, scope, None, None)
-        return await self.translator.chat_request(ground, await open_for(ground, self.toolboxes, self.pdf_reader))
+        return await self.translator.chat_request(ground, await open_for(ground, self.toolboxes, self.document_reader))
 
     def _keep(self, beginning: TranslatedTurns, ground: Ground, prepared: PreparedRequest) -> None:
         """Keep what the next request of the thread can go on from."""

@@ -34,7 +34,7 @@ _PREFIX = "data:application/pdf"
 _BEGINNING = "JVBERi0"  # `%PDF-` in base64
 
 
-class PdfText(NamedTuple):
+class DocumentText(NamedTuple):
     """The text of a document, how many pages a PDF has, and how many of them were read. `reason`: why it cannot be read."""
 
     text: str = ""
@@ -43,7 +43,7 @@ class PdfText(NamedTuple):
     reason: str = ""
 
 
-_LATE = PdfText(reason="late")
+_LATE = DocumentText(reason="late")
 
 
 def is_pdf(data: str) -> bool:
@@ -68,30 +68,30 @@ def _question(folder: str) -> bytes:
     return json.dumps({"packages": folder, "longest": LONGEST_TEXT, "pages": MOST_PAGES}).encode() + b"\n"
 
 
-async def read_pdf(content: bytes) -> PdfText:
+async def read_pdf(content: bytes) -> DocumentText:
     """Read a document. Raise `OSError` if no process can be started."""
     folder = packages_with("pypdf")
     if folder is None:
-        return PdfText(reason="missing")
+        return DocumentText(reason="missing")
     try:
         answer: dict[str, Any] = await run_program(PDF_PROCESS, _question(folder) + content)
     except CannotStart:
-        return PdfText(reason="missing")
+        return DocumentText(reason="missing")
     except ValueError:  # it was killed for want of memory or time, or failed
-        return PdfText(reason="unreadable")
-    return PdfText(**answer)
+        return DocumentText(reason="unreadable")
+    return DocumentText(**answer)
 
 
-class PdfReader:
+class DocumentReader:
     """Reads the files of requests that are PDFs or texts. Nothing is shared between tenants."""
 
     def __init__(self, timeout: float) -> None:
         """`timeout`: seconds for all documents of one request."""
         self._timeout = timeout
         self._processes = FairQueue(_PROCESSES, _SHARE, timeout)
-        self._kept: TenantValues[PdfText] = TenantValues(_KEPT_TEXTS, _KEPT_CHARACTERS)
+        self._kept: TenantValues[DocumentText] = TenantValues(_KEPT_TEXTS, _KEPT_CHARACTERS)
 
-    async def read(self, documents: Sequence[str], tenant: str) -> list[PdfText]:
+    async def read(self, documents: Sequence[str], tenant: str) -> list[DocumentText]:
         """Return the texts of documents (base64, or data URLs), in order."""
         keys = await asyncio.to_thread(lambda: [_digest(data) for data in documents])
         texts = {key: text for key in keys if (text := self._kept.get(tenant, key)) is not None}
@@ -107,14 +107,14 @@ class PdfReader:
                 self._kept.put(tenant, key, text, len(text.text) + _REST)
         return [texts.get(key, _LATE) for key in keys]
 
-    async def _read(self, data: str, tenant: str) -> PdfText:
+    async def _read(self, data: str, tenant: str) -> DocumentText:
         pdf = is_pdf(data)
         try:
             content = await asyncio.to_thread(_decoded, data)
             if not pdf:
-                return PdfText(content.decode("utf-8-sig"))
+                return DocumentText(content.decode("utf-8-sig"))
         except ValueError:
-            return PdfText(reason="unreadable" if pdf else "type")
+            return DocumentText(reason="unreadable" if pdf else "type")
         try:
             async with self._processes.take(tenant):
                 return await read_pdf(content)

@@ -118,7 +118,7 @@ def test_files_of_the_other_door_are_read_as_well_and_stay_files_where_they_cann
 @pytest.mark.parametrize("door", ["/v1/messages", "/v1/responses"])
 def test_a_backend_that_reads_pdfs_gets_them(door: str) -> None:
     async def test() -> None:
-        async with model(text_stream("hi"), pdf_inputs="pass") as (served, talking):
+        async with model(text_stream("hi"), file_inputs="pass") as (served, talking):
             body = messages(BILL) if door == "/v1/messages" else responses(BILL)
             assert (await send(served, body, door)).status == 200
             content = talking.requests[0]["messages"][-1]["content"]
