@@ -122,3 +122,9 @@ def test_a_file_in_utf_8_is_a_text_whatever_its_type(media_type: str) -> None:
     files = [as_url(media_type, "a;b\ngrün;2\n".encode()), as_url(media_type, "\ufeffx".encode()), as_url(media_type, b"")]
     found = asyncio.run(DocumentReader(PATIENCE).read([*files, as_url(media_type, b"PK\x03\x04\xff\xfe")], ""))
     assert found == [DocumentText("a;b\ngrün;2\n"), DocumentText("x"), DocumentText(), DocumentText(reason="type")]
+
+
+def test_texts_are_read_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MOST_DOCUMENTS", 1)
+    files = [as_url("text/plain", text) for text in (b"a", b"b", b"c")]
+    assert asyncio.run(DocumentReader(PATIENCE).read(files, "")) == [DocumentText("a"), DocumentText("b"), DocumentText("c")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 from collections.abc import Sequence
 from functools import cache
@@ -19,7 +18,7 @@ from responses_gateway.extras import packages_with
 from responses_gateway.fair_queue import FairQueue
 
 PDF_PROCESS = Path(__file__).with_name("pdf_process.py")
-# Characters and pages of a document that are read, and documents of a request.
+# Characters and pages of a PDF that are read, and documents of a request behind which no PDF is read.
 LONGEST_TEXT = 200_000
 MOST_PAGES = 1_000
 MOST_DOCUMENTS = 100
@@ -98,7 +97,7 @@ class DocumentReader:
         try:
             async with asyncio.timeout(self._timeout):
                 for key, data in zip(keys, documents, strict=True):
-                    if key not in texts and len(texts) < MOST_DOCUMENTS:
+                    if key not in texts and (len(texts) < MOST_DOCUMENTS or not is_pdf(data)):
                         texts[key] = await self._read(data, tenant)
         except TimeoutError:
             pass
@@ -129,7 +128,4 @@ def _digest(data: str) -> str:
 def _decoded(data: str) -> bytes:
     """Return the bytes of a document. Raise `ValueError` for what is no base64."""
     head, comma, rest = data.partition(",")
-    try:
-        return base64.b64decode(rest if comma and head.lower().endswith(";base64") else data, validate=True)
-    except binascii.Error as error:
-        raise ValueError(str(error)) from None
+    return base64.b64decode(rest if comma and head.lower().endswith(";base64") else data, validate=True)
