@@ -48,6 +48,9 @@ CHAT: Messages = [
         ("Model only supports text input; received unsupported content type 'image_url'.", "no_images"),  # SGLang
         ("Multimodal input is not supported by this model.", "no_images"),  # LMDeploy
         ("Only 'text' content type is supported.", "no_images"),  # mlx_lm.server
+        ("Non-text content requires multimodal endpoint", "no_images"),  # xLLM
+        ("Invalid image. The model does not support vision input.", "no_images"),
+        ('{"code": "400", "message": "Param Incorrect", "param": "`text` is not set", "type": ""}', "no_images"),  # MiMo
         ("At most 1 image(s) may be provided in one prompt.", "last_images"),
         ("Image count 5 exceeds limit 1 per request.", "last_images"),
         ("Too many images provided. This model supports up to 5 images", "last_images"),

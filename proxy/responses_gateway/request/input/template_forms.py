@@ -188,8 +188,7 @@ def _without_images(messages: Sequence[Object]) -> Iterator[Object]:
 def _with_words(messages: Sequence[Object], words: Object = _EARLIER_IMAGE, *, keeps_last: bool = True) -> Iterator[Object]:
     """Yield messages with words in the place of images, but for those of the last message."""
     for number, message in enumerate(messages, 1 - len(messages)):
-        content = message.get("content")
-        if isinstance(content, list) and (number or not keeps_last):
+        if isinstance(content := message.get("content"), list) and (number or not keeps_last):
             parts = [words if part["type"] == "image_url" else part for part in content]
             yield {**message, "content": contents([part.get("text") or [part] for part in parts])}
         else:
@@ -223,7 +222,8 @@ _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = 
     "no_images": (
         r"\bnot (?:a )?multi-?modal\b|\b(?:supports? image|only supports? text) input\b|\bunknown variant \W{0,4}image_url\b"
         r"|\bimage_url is only supported by|\b(?:image|multimodal) inputs? (?:is|are) not (?:supported|enabled|allowed)\b"
-        r"|\bat most 0 image|\bonly .text. content\b|\bnot support (?:images?(?: inputs?)?|vision|image_url)(?=[\"'`.,;\\]|$)",
+        r"|\bat most 0 image|\bonly .text. content\b|\bnot support (?:images?|vision|image_url)(?: inputs?)?(?=[\"'`.,;\\]|$)"
+        r"|\brequires? (?:a )?multi-?modal\b|\btext\W{1,4}is not (?:set|present)\b",
         _without_images,
     ),
     LAST_IMAGES: (r"\bat most [1-9]\d* image|\bimage count \d+ exceeds|\btoo many images\b", _with_words),
