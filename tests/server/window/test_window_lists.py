@@ -12,7 +12,7 @@ import pytest
 
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import create_app, serving
-from tests.server.running_gateway import Served, ask, gateway, post, run, simulated
+from tests.server.running_gateway import Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, backend, chunk, refusing
 from tests.server.window.chromium import Page, program
 from tests.server.window.looking import KEY, bearer, last_ended, look
@@ -288,6 +288,21 @@ def test_a_visitor_who_dismisses_the_question_for_the_key_is_asked_again(profile
             await give_key(page)
             await page.holds("document.querySelector('#connection').innerText === 'live'")
             assert not await page.value("document.querySelector('#key-dialog').open")
+
+    run(test())
+
+
+def test_a_key_that_is_typed_slowly_stays_while_the_page_asks_for_its_data(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(admin_key=KEY) as served, visiting(served, profile) as page:
+            await page.holds("document.querySelector('#key-dialog').open")
+            await page.value("location.hash = '#/sessions'")
+            await page.type(KEY[:9])
+            asked = "/ui/api/sessions"
+            await until(lambda: sum(asked in address for address in page.addresses) >= 3, "it has asked for the sessions again")
+            await page.type(KEY[9:])
+            await page.press("Enter")
+            await page.holds("document.querySelector('#connection').innerText === 'live'")
 
     run(test())
 

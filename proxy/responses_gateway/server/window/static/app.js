@@ -100,17 +100,20 @@ function showRecording(recording) {
   byId("record").hidden = recording.always;
 }
 
+// Those who ask while the dialog is open wait for the same answer, and leave what is typed.
 function askForKey(wrong) {
   const dialog = byId("key-dialog");
   const input = byId("key");
-  input.value = "";
-  dialog.returnValue = "";
-  if (wrong) setText(byId("key-reason"), "That is not the admin key of this gateway. Please try again.");
+  if (!dialog.open) {
+    input.value = "";
+    dialog.returnValue = "";
+    if (wrong) setText(byId("key-reason"), "That is not the admin key of this gateway. Please try again.");
+    dialog.showModal();
+    input.focus();
+  }
   return new Promise((resolve) => {
     const submit = () => resolve(input.value.trim());
     dialog.querySelector("form").addEventListener("submit", submit, { once: true });
-    if (!dialog.open) dialog.showModal();
-    input.focus();
   });
 }
 
@@ -179,7 +182,7 @@ byId("record-dialog").firstElementChild.addEventListener("submit", (event) => {
 });
 byId("key-dialog").addEventListener("cancel", (event) => event.preventDefault());
 // Browsers close a dialog nevertheless at the second Escape, and nothing else would ask for the key again.
-byId("key-dialog").addEventListener("close", (event) => event.target.returnValue || event.target.showModal());
+byId("key-dialog").addEventListener("close", (event) => event.target.returnValue || event.target.open || event.target.showModal());
 onKeyNeeded(askForKey);
 window.addEventListener("hashchange", route);
 route();
