@@ -12,17 +12,19 @@ import pytest
 from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.server.generation.request_log.recent_requests import Interval
 from responses_gateway.server.window import live_requests
+from responses_gateway.settings.keys import hash_of
 from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
 from tests.server.ended_requests import ended_facts
-from tests.server.running_gateway import gateway, post, run, simulated
+from tests.server.running_gateway import ask, gateway, post, run, simulated
 from tests.server.scripted_backend import backend, call, chunk, streaming
 from tests.server.window.chromium import Page, program
-from tests.server.window.looking import last_ended, look
-from tests.server.window.test_window_page import WEATHER, count, visiting
+from tests.server.window.looking import KEY, bearer, last_ended, look
+from tests.server.window.test_window_page import WEATHER, count, give_key, visiting
 
 pytestmark = pytest.mark.skipif(program() is None, reason="no Chromium is installed: run scripts/install-browser")
 LIVE = "document.querySelector('#connection').innerText === 'live'"
 
+ALICE = "sk-alice-has-a-long-key"
 STEPS = 300  # that come at a time
 
 
@@ -107,6 +109,28 @@ def test_numbers_of_a_call_are_shown_as_they_were_written(profile: Path, tmp_pat
                 await page.click("#rows tr")
                 await page.holds(f"{count('.block.function_call pre')} === 1")
                 assert await page.text(".block.function_call pre") == '{\n "city": 9007199254740993,\n "share": 1.0\n}'
+
+    run(test())
+
+
+def test_a_copied_command_asks_the_api_and_the_port_that_the_request_came_to(profile: Path, tmp_path: Path) -> None:
+    async def test() -> None:
+        keys = {"alice": {"hash": [hash_of(ALICE)]}}
+        async with simulated(record=tmp_path / "records", api_keys=keys, admin_key=KEY) as served:
+            message = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
+            await ask(served, "POST", "/v1/messages", json=message, headers=bearer(ALICE))
+            async with visiting(served, profile) as page:
+                await give_key(page)
+                await page.click("#rows tr")
+                await page.holds("document.querySelector('.actions button')?.disabled === false")
+                await page.click(".actions button")
+                await page.holds("document.querySelector('.command') !== null")
+                command = await page.text(".command")
+                assert command.startswith(f"curl -N '{served.url}/v1/messages' ")
+                assert "$RESPONSES_GATEWAY_KEY" in command
+                assert ALICE not in command
+                port = "import('./commands.js').then(({originOf}) => originOf(9000))"
+                assert await page.value(port) == "http://127.0.0.1:9000"
 
     run(test())
 

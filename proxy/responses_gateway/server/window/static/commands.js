@@ -2,8 +2,13 @@
 
 import { escaped } from "./dom.js";
 
-export function curl(origin, body, needsKey) {
-  const url = `${origin}/v1/responses`;
+// Where clients send requests: to another port than that of the page, if there is one for operators.
+export function originOf(clientPort) {
+  return clientPort === null ? new URL("..", location).href.replace(/\/$/, "") : `${location.protocol}//${location.hostname}:${clientPort}`;
+}
+
+export function curl(origin, body, needsKey, api = "responses") {
+  const url = `${origin}/v1/${api}`;
   // Without keys no key is sent: a gateway would pass it on to the model server.
   const headers = ["-H 'Content-Type: application/json'", ...(needsKey ? ["-H \"Authorization: Bearer $RESPONSES_GATEWAY_KEY\""] : [])];
   return `curl -N ${quoted(url)} ${headers.join(" ")} --data-raw ${quoted(escaped(body))}`;

@@ -1,7 +1,7 @@
 // One request: facts, items, the timeline of chunks and events, the request as received and as sent.
 
 import { ask, download } from "./api.js";
-import { curl } from "./commands.js";
+import { curl, originOf } from "./commands.js";
 import { byId, clock, h, number, seconds, setText, svg } from "./dom.js";
 import { itemBlocks } from "./items.js";
 import { apiOf, paceOf } from "./requests.js";
@@ -56,7 +56,7 @@ export class Detail {
       this.explain(summary);
       if (recorded && !this.contentsShown && summary.outcome !== "running") {
         this.contentsShown = true;
-        await this.addContents(id);
+        await this.addContents(summary);
       }
       setText(this.parts.problem, "");
     } catch (error) {
@@ -201,12 +201,12 @@ export class Detail {
     }
   }
 
-  async addContents(id) {
+  async addContents({ id, api }) {
     const found = await ask(`api/requests/${encodeURIComponent(id)}/contents`);
     if (id !== this.id) return;
     if (this.copy && found.request && !found.request.cut && !found.websocket) {
       this.copy.disabled = false;
-      this.copy.addEventListener("click", () => this.copyCommand(curl(location.origin, found.request.text)));
+      this.copy.addEventListener("click", () => this.copyCommand(curl(originOf(this.state.clientPort), found.request.text, this.state.needsKey, api)));
     }
     this.parts.contents.append(body("Request as received", found.request), body("Request as sent to the backend", found.chat), body("Error from the backend", found.refusal && { text: JSON.stringify(found.refusal, null, 2) }));
   }

@@ -1,7 +1,7 @@
 // A request, made in the page as a client makes it, and its answer while it comes.
 
 import { ask, respond } from "./api.js";
-import { claude, codex, curl, python } from "./commands.js";
+import { claude, codex, curl, originOf, python } from "./commands.js";
 import { byId, h, number, seconds, setText } from "./dom.js";
 import { itemBlocks, LiveItems } from "./items.js";
 
@@ -63,7 +63,7 @@ export class Try {
   // Shows the same request as others would send it.
   describe() {
     const { clientPort, needsKey } = this.state;
-    const origin = clientPort === null ? new URL("..", location).href.replace(/\/$/, "") : `${location.protocol}//${location.hostname}:${clientPort}`;
+    const origin = originOf(clientPort);
     const body = this.body();
     setText(byId("try-curl"), curl(origin, JSON.stringify(body), needsKey));
     setText(byId("try-python"), python(origin, body, needsKey));

@@ -1,7 +1,7 @@
 // What each key, each team and each model used over some days, and how much of the quotas is left.
 
 import { ask, save } from "./api.js";
-import { byId, h, number, svg } from "./dom.js";
+import { byId, clock, h, number, setText, svg } from "./dom.js";
 import { Sorting } from "./sorting.js";
 
 const WIDTH = 900;
@@ -33,6 +33,7 @@ export class Usage {
       if (days !== byId("usage-days").value) return;
       this.rows = found.rows;
       byId("usage-csv").disabled = found.rows.length === 0;
+      setText(byId("usage-time"), `As of ${clock(Date.now() / 1000)}.`);
       draw(found);
     } catch (error) {
       byId("usage-report").replaceChildren(h("p", { role: "alert", class: "card" }, error.message));
