@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from aiohttp import web
@@ -42,9 +42,10 @@ class Model:
             return web.json_response({"error": {"message": "this went wrong"}}, status=turn)
         pieces = turn(body) if callable(turn) else turn
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await stream.prepare(request)
-        for piece in pieces:
-            await stream.write(piece)
+        with suppress(ConnectionError):  # the gateway has left
+            await stream.prepare(request)
+            for piece in pieces:
+                await stream.write(piece)
         return stream
 
 
