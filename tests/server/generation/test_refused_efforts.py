@@ -31,6 +31,7 @@ from tests.server.running_gateway import assert_error, post, run
             "low",
         ),
         ("minimal", 'invalid reasoning value: \'minimal\' (must be "high", "medium", "low", "max", or "none")', "low"),
+        ("medium", 'level "medium" not supported, valid levels: low, high', "high"),  # CLIProxyAPI
         (
             "minimal",
             "[{'type': 'literal_error', 'loc': ('body', 'reasoning_effort'), 'msg': \"Input should be 'none', 'low', 'medium' "

@@ -46,12 +46,12 @@ _OF_VALUES = re.compile(
 # A model that cannot be kept from thinking (OpenRouter: "Reasoning is mandatory for this endpoint and cannot be disabled.";
 # Google: "Budget 0 is invalid. This model only works in thinking mode."), or cannot think, or not at this level (Ollama: "…
 # does not support thinking", "think value … is not supported", "invalid reasoning value"; Google: "thinking is not …";
-# Moonshot: "invalid thinking: …"). z.ai says of an effort that it does not take no more than that a parameter is invalid.
+# Moonshot: "invalid thinking: …"; CLIProxyAPI: "level … not supported"). z.ai says no more than that a parameter is invalid.
 NO_SWITCH = re.compile(
     r"\b(?:thinking|reasoning)\b[^.\n]{0,60}(?:\bmandatory|(?:not|n't) be (?:disabled|turned off)|\bmust be (?:enabled|on)\b)|"
     r"\bonly (?:\w+ ){0,2}(?:thinking|reasoning) mode|(?:not|n't) (?:support |allow )?disabl\w+ (?:thinking|reasoning)\b|"
     r"(?:not|n't) support (?:thinking|reasoning)\b|\b(?:thinking|reasoning)(?: level)? is not supported|\bthink value\b|"
-    r"\binvalid (?:thinking|reasoning value)\b|\bInvalid API parameter, please check the doc|API ?调用参数有误",
+    r"\binvalid (?:thinking|reasoning value)\b|\blevel \S+ not supported|Invalid API parameter, please check|API ?调用参数有误",
     re.IGNORECASE,
 )
 # What a server would take instead is not what it refuses: serde's "expected one of …", lists of supported parameters, "use …
