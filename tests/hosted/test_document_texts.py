@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -128,3 +129,9 @@ def test_texts_are_read_however_many_there_are(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(documents, "MOST_DOCUMENTS", 1)
     files = [as_url("text/plain", text) for text in (b"a", b"b", b"c")]
     assert asyncio.run(DocumentReader(PATIENCE).read(files, "")) == [DocumentText("a"), DocumentText("b"), DocumentText("c")]
+
+
+def test_base64_of_documents_may_have_line_breaks() -> None:
+    data = base64.encodebytes(document("a" * 100)).decode()
+    texts = asyncio.run(DocumentReader(PATIENCE).read([data, "data:application/pdf;base64," + data.replace("\n", "\r\n")], ""))
+    assert [text.reason for text in texts] == ["", ""]

@@ -126,6 +126,6 @@ def _digest(data: str) -> str:
 
 
 def _decoded(data: str) -> bytes:
-    """Return the bytes of a document. Raise `ValueError` for what is no base64."""
+    """Return the bytes of a document, whose base64 may have line breaks, as MIME's has. Raise `ValueError` for what is none."""
     head, comma, rest = data.partition(",")
-    return base64.b64decode(rest if comma and head.lower().endswith(";base64") else data, validate=True)
+    return base64.b64decode("".join((rest if comma and head.lower().endswith(";base64") else data).split()), validate=True)

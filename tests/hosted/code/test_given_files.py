@@ -53,6 +53,12 @@ def test_a_file_without_a_name_gets_one() -> None:
     assert safe_name("") == "file"
 
 
+def test_base64_may_have_line_breaks() -> None:
+    content = b"x" * 100
+    part = {"type": "input_file", "filename": "data.csv", "file_data": base64.encodebytes(content).decode()}
+    assert read_files(sent_files([message(part)])).contents == {"data.csv": content}
+
+
 def test_files_are_told_apart_and_repeated_ones_are_not() -> None:
     items = [message(sent(b"1"), sent(b"2")), message(sent(b"1")), {"role": "assistant", "content": [sent(b"3")]}]
     given = read_files(sent_files(items))

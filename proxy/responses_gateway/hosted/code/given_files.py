@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import mimetypes
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,8 +37,8 @@ class GivenFiles:
         filename, data = sent
         header = _DATA_URL.match(data)
         try:
-            content = base64.b64decode(data[header.end() :] if header else data, validate=True)
-        except (binascii.Error, ValueError):
+            content = base64.b64decode("".join((data[header.end() :] if header else data).split()), validate=True)
+        except ValueError:
             self._lose("a file that is not base64 is not given to the code")
             return
         if len(self.contents) >= MOST_FILES or self._bytes + len(content) > MOST_BYTES:
