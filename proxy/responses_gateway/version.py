@@ -19,8 +19,8 @@ _GIT_TIMEOUT = 2.0
 
 def version_line() -> str:
     """Return `0.1.0 (abc1234)`, or `0.1.0` if the commit is not known. Never fails."""
-    found = commit()
-    return f"{__version__} ({found})" if found else __version__
+    revision = commit()
+    return f"{__version__} ({revision})" if revision else __version__
 
 
 @cache

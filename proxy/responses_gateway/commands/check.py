@@ -289,11 +289,11 @@ def _as_json(checked: CheckedStream) -> dict[str, Any]:
 
 def _print(checked: CheckedStream, console: Console) -> None:
     for level in LEVELS:
-        if found := checked.of_level(level):
+        if violations := checked.of_level(level):
             counted = counts_at(level, checked.level)
             heading = _HEADINGS[level] if counted else f"{_HEADINGS[level]} (not counted)"
             console.print(Text(heading, style="bold red" if counted else "bold yellow"))
-            console.print(_table(found, "red" if counted else "yellow"))
+            console.print(_table(violations, "red" if counted else "yellow"))
             console.print()
     console.print(Text(_summary(checked), style="bold red" if checked.errors else "bold green"))
 

@@ -149,6 +149,6 @@ def _merged(settings: Mapping[str, Any], variables: Mapping[str, str], env_key: 
 
 def _note(settings: Mapping[str, Any]) -> str:
     """Return what to say of credentials for another server, if there are any."""
-    found = [name for name, value in settings["env"].items() if value and OTHER_CREDENTIALS.fullmatch(name)]
-    found += [_HELPER] if _HELPER in settings and _TOKEN in settings["env"] else []
-    return f"\nNote: {', '.join(found)} in this file is for another server: remove it, or the gateway gets it." if found else ""
+    names = [name for name, value in settings["env"].items() if value and OTHER_CREDENTIALS.fullmatch(name)]
+    names += [_HELPER] if _HELPER in settings and _TOKEN in settings["env"] else []
+    return f"\nNote: {', '.join(names)} in this file is for another server: remove it, or the gateway gets it." if names else ""

@@ -70,10 +70,10 @@ class ClientProgram(NamedTuple):
 
     def find(self) -> str:
         """Return its path. Raises `Unusable` if it is not installed."""
-        found = find_program(self.program)
-        if found is None:
+        path = find_program(self.program)
+        if path is None:
             raise Unusable(f"{self.title} is not installed: npm install -g {self.package}", status=_NOT_INSTALLED)
-        return found
+        return path
 
 
 def find_program(name: str) -> str | None:
@@ -94,9 +94,9 @@ def tell_how_to_go_on(program: str, own: Sequence[str], resume: str, sessions: I
     the client itself prints would look in another home. `own` are our arguments, `resume` is the client's word for it."""
     times = [(path.stat().st_mtime, path) for path in sessions]
     written, path = max(times, default=(0.0, Path()))
-    found = _SESSION_ID.search(path.stem)
-    if written >= since and found is not None:
-        command = shlex.join(["responses-gateway", program, *own, resume, found[0]])
+    match = _SESSION_ID.search(path.stem)
+    if written >= since and match is not None:
+        command = shlex.join(["responses-gateway", program, *own, resume, match[0]])
         print(f"To continue this session, run: {command}", file=sys.stderr)
 
 

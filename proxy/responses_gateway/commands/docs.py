@@ -70,7 +70,7 @@ def _pages() -> dict[str, Path]:
 
 def _settings(pages: dict[str, Path]) -> dict[str, str]:
     reference = pages.get("configuration")
-    return {} if reference is None else {found[1]: found[0] for found in _SETTING.finditer(_text(reference))}
+    return {} if reference is None else {match[1]: match[0] for match in _SETTING.finditer(_text(reference))}
 
 
 def _text(page: Path) -> str:

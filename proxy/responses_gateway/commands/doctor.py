@@ -120,21 +120,21 @@ def _examine_backend(args: argparse.Namespace, api_key: str | None) -> int:
             return _unusable(text)
         print(json.dumps({"verdict": "unreachable", "error": text}, ensure_ascii=False, indent=2))
         return UNUSABLE
-    found = findings(profile)
+    results = findings(profile)
     settings = recommended_settings(profile)
     behaviour = None
     if args.agent and profile.refusal is None:
         behaviour, more = asyncio.run(_play_agent(profile, settings, args, api_key))
-        found += more
+        results += more
     if args.json:
-        print(json.dumps(_as_json(profile, found, settings, behaviour), ensure_ascii=False, indent=2))
+        print(json.dumps(_as_json(profile, results, settings, behaviour), ensure_ascii=False, indent=2))
     else:
-        _print(profile, found, settings, behaviour, Console(highlight=False))
+        _print(profile, results, settings, behaviour, Console(highlight=False))
     if args.write is not None and profile.refusal is None:
         if args.write.is_file():  # it may have keys of clients
             print(f"The previous file is {back_up(args.write)}.", file=sys.stderr)
         args.write.write_text(_as_yaml(profile, settings), encoding="utf-8")
-    return BROKEN if any(finding.level == "error" for finding in found) else WORKS
+    return BROKEN if any(finding.level == "error" for finding in results) else WORKS
 
 
 async def _play_agent(
@@ -157,8 +157,8 @@ def _hint(error: ApiError) -> str:
     return ""
 
 
-def _verdict(found: list[Finding], settings: dict[str, Any]) -> str:
-    levels = {finding.level for finding in found if finding.loss}
+def _verdict(results: list[Finding], settings: dict[str, Any]) -> str:
+    levels = {finding.level for finding in results if finding.loss}
     if "error" in levels:
         return "broken"
     if len(settings) > 1:  # besides `backend`
@@ -166,11 +166,11 @@ def _verdict(found: list[Finding], settings: dict[str, Any]) -> str:
     return "works, with losses" if "warning" in levels else "works"
 
 
-def _as_json(profile: Profile, found: list[Finding], settings: dict[str, Any], behaviour: Behaviour | None) -> dict[str, Any]:
+def _as_json(profile: Profile, results: list[Finding], settings: dict[str, Any], behaviour: Behaviour | None) -> dict[str, Any]:
     return {
-        "verdict": _verdict(found, settings),
+        "verdict": _verdict(results, settings),
         "server": server_name(profile),
-        "findings": [finding._asdict() for finding in found],
+        "findings": [finding._asdict() for finding in results],
         "settings": settings,
         "profile": asdict(profile),
         **({} if behaviour is None else {"behaviour": behaviour._asdict()}),
@@ -183,20 +183,20 @@ def _as_yaml(profile: Profile, settings: dict[str, Any]) -> str:
 
 
 def _print(
-    profile: Profile, found: list[Finding], settings: dict[str, Any], behaviour: Behaviour | None, console: Console
+    profile: Profile, results: list[Finding], settings: dict[str, Any], behaviour: Behaviour | None, console: Console
 ) -> None:
     console.print(Text(f"{printable(server_name(profile))} at {profile.url}", style="bold"))
     console.print(_table(rows(profile)))
     if behaviour is not None:
         console.print(Text("\nHow well does this model behave?", style="bold"))
         console.print(_table(behaviour_rows(behaviour)))
-    for finding in found:
+    for finding in results:
         console.print()
         console.print(Text(f"{finding.level}: {printable(finding.text)}", style=_STYLES[finding.level]))
         if finding.advice:
             console.print(Text(printable(finding.advice)))
     console.print()
-    verdict = _verdict(found, settings)
+    verdict = _verdict(results, settings)
     console.print(Text(f"{verdict} ({profile.times.seconds:.1f} s)", style="bold red" if verdict == "broken" else "bold green"))
     if profile.refusal is None:
         print(f"\n{_as_yaml(profile, settings)}", end="")
@@ -219,20 +219,20 @@ def _examine_settings(args: argparse.Namespace) -> int:
     settings = load({}, args.config, os.environ)
     if not settings.pools and not settings.mcp_servers:
         return _unusable(f"{args.config} has neither pools nor MCP servers")
-    found = asyncio.run(look_at_pools(settings.pools, args.timeout))
+    pools = asyncio.run(look_at_pools(settings.pools, args.timeout))
     failing = asyncio.run(failing_programs(settings))
     if args.json:
-        listed = [{**one._asdict(), "members": [asdict(member) for member in one.members]} for one in found]
+        listed = [{**one._asdict(), "members": [asdict(member) for member in one.members]} for one in pools]
         print(json.dumps({"pools": listed, "failing_mcp_servers": failing}, ensure_ascii=False, indent=2))
     else:
-        _print_findings(found, failing, Console(highlight=False, soft_wrap=True))
-    if any(one.problem for one in found):
+        _print_findings(pools, failing, Console(highlight=False, soft_wrap=True))
+    if any(one.problem for one in pools):
         return UNUSABLE
-    return WORKS if all(one.members for one in found) and not failing else BROKEN
+    return WORKS if all(one.members for one in pools) and not failing else BROKEN
 
 
-def _print_findings(found: list[PoolFinding], failing: list[str], console: Console) -> None:
-    for one in found:
+def _print_findings(pools: list[PoolFinding], failing: list[str], console: Console) -> None:
+    for one in pools:
         console.print(Text(f"{one.pool} ({one.source}): {len(one.members)} backends", style="bold"))
         for member in one.members:
             state = "draining" if member.draining else "ready"
@@ -242,7 +242,7 @@ def _print_findings(found: list[PoolFinding], failing: list[str], console: Conso
                 console.print(Text(f"  {printable(text)}", style=style))
     for problem in failing:
         console.print(Text(f"error: {printable(problem)}", style=_STYLES["error"]))
-    if not found and not failing:
+    if not pools and not failing:
         console.print(Text("All programs of MCP servers can be started.", style="green"))
 
 

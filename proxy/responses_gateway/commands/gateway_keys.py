@@ -57,13 +57,13 @@ class GatewayKeys(NamedTuple):
         headers = {"Authorization": f"Bearer {self.admin_key}"}
         try:
             answer = ask(method, self.url + path, headers=headers, json=body, timeout=_TIMEOUT)
-            found = answer.json()
+            value = answer.json()
         except httpx.HTTPError:
             raise Unusable(f"no gateway answers at {self.url}: is it running, and is --url right?") from None
         except ValueError:
-            found = None
-        if isinstance(found, dict) and answer.is_success:
-            return found
+            value = None
+        if isinstance(value, dict) and answer.is_success:
+            return value
         message = error_of(answer).get("message", "is this the URL of a gateway?")
         raise Unusable(f"{self.url} answered HTTP {answer.status_code}: {message}")
 

@@ -30,8 +30,8 @@ class LocalServer(NamedTuple):
 def find_servers(ports: Sequence[int] = PORTS) -> list[LocalServer]:
     """Return the servers that answer."""
     with httpx.Client(timeout=_TIMEOUT, trust_env=False) as client:
-        found = (_ask(client, f"http://127.0.0.1:{port}") for port in ports)
-        return [server for server in found if server is not None]
+        answers = (_ask(client, f"http://127.0.0.1:{port}") for port in ports)
+        return [server for server in answers if server is not None]
 
 
 def choose_server(servers: Sequence[LocalServer]) -> str | None:

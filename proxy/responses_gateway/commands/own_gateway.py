@@ -65,8 +65,8 @@ def run_with_gateway(args: argparse.Namespace, home: Path, start: Callable[[str]
     url = read_url(args.url or DEFAULT_URL)
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with _gateway(url, args, home / "gateway.log") as found:
-            return start(found)
+        with _gateway(url, args, home / "gateway.log") as address:
+            return start(address)
     except KeyboardInterrupt:  # while the gateway starts
         return 128 + signal.SIGINT
     except OSError as error:

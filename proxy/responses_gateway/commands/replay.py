@@ -69,15 +69,15 @@ def _files(paths: list[Path]) -> Iterator[Path]:
 def _print(done: Replay, console: Console) -> None:
     name = Path(done.path).name
     if done.differences:
-        places = ", ".join(found.place for found in done.differences)
+        places = ", ".join(difference.place for difference in done.differences)
         console.print(Text(f"{name}: different ({places})", style="bold red"))
     else:
         console.print(Text(f"{name}: identical, {done.events} events, {done.ending}", style="green"))
     for note in done.notes:
         console.print(Text(f"  {note}", style="yellow"))
-    for found in done.differences:
-        console.print(Text(f"  {found.place}:  - recorded  + replayed", style="dim"))
-        lines = list(diff(found))
+    for difference in done.differences:
+        console.print(Text(f"  {difference.place}:  - recorded  + replayed", style="dim"))
+        lines = list(diff(difference))
         for sign, line in _abridged(lines[:_SHOWN_LINES]):
             if sign == "@":
                 console.print(Text("  …", style="dim"))

@@ -75,7 +75,7 @@ def _only_one(gateways: list[RunningGateway], args: argparse.Namespace, folder: 
 
 def _connections(folder: Path) -> list[socket.socket]:
     """Return a connection to each gateway that takes orders in this folder. Delete what processes left that were killed."""
-    found = []
+    connections = []
     for path in sorted(folder.glob("*.sock")):
         connection = socket.socket(socket.AF_UNIX)
         try:
@@ -86,8 +86,8 @@ def _connections(folder: Path) -> list[socket.socket]:
                 if time.time() - path.stat().st_mtime > _SETTLED:
                     path.unlink()
         else:
-            found.append(connection)
-    return found
+            connections.append(connection)
+    return connections
 
 
 def _introduced(connection: socket.socket, stack: ExitStack) -> RunningGateway | None:

@@ -400,23 +400,23 @@ class Checker:
 def check_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[Violation]:
     """Check the whole body of a stream (UTF-8 server-sent events, `data: [DONE]` included)."""
     checker = Checker(unfinished_allowed=unfinished_allowed)
-    found: list[Violation] = []
+    violations: list[Violation] = []
     count = 0
     marker = False
     for frame in frames(data):
         if marker:
-            found.append(Violation("after_terminal", count, f"{short(frame.data)} after [DONE]"))
+            violations.append(Violation("after_terminal", count, f"{short(frame.data)} after [DONE]"))
         if not frame.complete:
-            found.append(Violation("malformed", count, "the last event lacks its blank line, clients drop it"))
+            violations.append(Violation("malformed", count, "the last event lacks its blank line, clients drop it"))
         if frame.data == "[DONE]":
             marker = True
             continue
-        found += checker.feed(frame.name, decoded(frame.data))
+        violations += checker.feed(frame.name, decoded(frame.data))
         count += 1
-    found += checker.finish()
+    violations += checker.finish()
     if not marker:
-        found.append(Violation("done_marker", count, "no data: [DONE] at the end"))
-    return found
+        violations.append(Violation("done_marker", count, "no data: [DONE] at the end"))
+    return violations
 
 
 def decoded(text: str) -> object:

@@ -212,6 +212,6 @@ class Violation(NamedTuple):
         return _LEVELS[self.rule]
 
 
-def counts_at(found: Level, level: Level) -> bool:
+def counts_at(severity: Level, level: Level) -> bool:
     """Tell whether a violation of one level counts for somebody who checks at another."""
-    return LEVELS.index(found) <= LEVELS.index(level)
+    return LEVELS.index(severity) <= LEVELS.index(level)

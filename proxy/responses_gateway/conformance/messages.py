@@ -221,14 +221,14 @@ class MessageChecker:
 def check_message_stream(data: bytes) -> list[Violation]:
     """Check the whole body of a stream (UTF-8 server-sent events)."""
     checker = MessageChecker()
-    found: list[Violation] = []
+    violations: list[Violation] = []
     count = 0
     for frame in frames(data):
         if not frame.complete:
-            found.append(Violation("message_malformed", count, "the last event lacks its blank line, clients drop it"))
+            violations.append(Violation("message_malformed", count, "the last event lacks its blank line, clients drop it"))
         if frame.data == "[DONE]" and frame.name is None:
-            found.append(Violation("message_marker", count, "data: [DONE]"))
+            violations.append(Violation("message_marker", count, "data: [DONE]"))
             continue
-        found += checker.feed(frame.name, decoded(frame.data))
+        violations += checker.feed(frame.name, decoded(frame.data))
         count += 1
-    return found + checker.finish()
+    return violations + checker.finish()

@@ -221,12 +221,12 @@ class CallParser:
         so_far = source.text[source.at : hit.start if hit else lexer.held(source.text, source.at)]
         if not compiled(header.partial).fullmatch(so_far):
             return Progress.REJECTED
-        found = compiled(header.pattern).fullmatch(so_far)
-        if hit is None and not (found and again and self._deltas.final and self._deltas.takes_nothing(found["name"])):
+        match = compiled(header.pattern).fullmatch(so_far)
+        if hit is None and not (match and again and self._deltas.final and self._deltas.takes_nothing(match["name"])):
             return Progress.WAIT
-        if found is None or (hit is not None and hit.marker in again and not self._deltas.takes_nothing(found["name"])):
+        if match is None or (hit is not None and hit.marker in again and not self._deltas.takes_nothing(match["name"])):
             return Progress.REJECTED
-        groups = found.groupdict()
+        groups = match.groupdict()
         if self._call.declared_only and not self._deltas.declared(groups["name"]):
             self._deltas.repair("undeclared_tool")
             return Progress.REJECTED

@@ -56,8 +56,8 @@ class DeltaBuffer:
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the JSON schema of the tool's parameters; None for a tool that was not offered."""
-        found = self._schemas.get(name)
-        return self._schemas.get(declared_name(self._schemas, name) or "") if found is None else found
+        schema = self._schemas.get(name)
+        return self._schemas.get(declared_name(self._schemas, name) or "") if schema is None else schema
 
     def takes_nothing(self, name: str) -> bool:
         """Tell whether the request offers a tool of this name that has no parameters."""

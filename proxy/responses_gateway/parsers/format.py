@@ -202,10 +202,10 @@ class Format:
 
     def markers(self) -> frozenset[str]:
         """Return all literal markers, for looking up which of them are single tokens of a model."""
-        found = {*self.reasoning.markers(), *self.tools.markers()}
+        markers = {*self.reasoning.markers(), *self.tools.markers()}
         for channels in filter(None, (self.reasoning.channels, self.tools.channels)):
-            found.update((*channels.opens, *channels.ends, *channels.messages))
-        return frozenset(marker for marker in found if len(marker) > 1)
+            markers.update((*channels.opens, *channels.ends, *channels.messages))
+        return frozenset(marker for marker in markers if len(marker) > 1)
 
 
 def _argument_markers(arguments: ArgumentsFormat) -> tuple[str, ...]:

@@ -28,8 +28,8 @@ def compiled(expression: str) -> re.Pattern[str]:
 
 def skip_spaces(text: str, at: int) -> int:
     """Return the index of the first character from `at` on that is no white space."""
-    found = _SPACES.match(text, at)
-    return found.end() if found else at
+    match = _SPACES.match(text, at)
+    return match.end() if match else at
 
 
 class Hit(NamedTuple):
@@ -146,11 +146,11 @@ class Lexer:
     def find(self, text: str, start: int) -> Hit | None:
         """Find the first marker in `text` at or after `start`."""
         active = self._plain if self._gate.quiet else self._all
-        found = active.pattern.search(text, start)
-        while found is not None:
-            if self._gate.admits(found.group()):
-                return Hit(found.group(), found.start(), found.end())
-            found = active.pattern.search(text, found.start() + 1)
+        match = active.pattern.search(text, start)
+        while match is not None:
+            if self._gate.admits(match.group()):
+                return Hit(match.group(), match.start(), match.end())
+            match = active.pattern.search(text, match.start() + 1)
         return None
 
     def held(self, text: str, start: int) -> int:
@@ -160,9 +160,9 @@ class Lexer:
     def at(self, text: str, start: int) -> str | None:
         """Return the marker exactly at `start`; UNDECIDED if more text is needed to tell; None if there is none."""
         active = self._plain if self._gate.quiet else self._all
-        found = active.pattern.match(text, start)
-        if found is not None and self._gate.admits(found.group()):
-            return found.group()
+        match = active.pattern.match(text, start)
+        if match is not None and self._gate.admits(match.group()):
+            return match.group()
         return UNDECIDED if active.begins(text, start) else None
 
     def take(self, marker: str) -> None:

@@ -47,12 +47,12 @@ def _ranked(signs: Iterable[Sign]) -> list[Sign]:
 
 def _joined(formats: Iterable[Mapping[str, Named]]) -> dict[str, Named]:
     """Join the formats of all families, sorted by name. Raises `ValueError` for a name that two families have."""
-    found: dict[str, Named] = {}
+    table: dict[str, Named] = {}
     for own in formats:
-        if known := found.keys() & own.keys():
+        if known := table.keys() & own.keys():
             raise ValueError(f"two model families have the parser names {', '.join(sorted(known))}")
-        found.update(own)
-    return dict(sorted(found.items()))
+        table.update(own)
+    return dict(sorted(table.items()))
 
 
 _FAMILIES = tuple(_load())
@@ -98,8 +98,8 @@ def fitted(name: str, tokens: frozenset[str]) -> str:
     family = _SUFFIXED.get(name)
     if family is None:
         return name
-    found = next(filter(None, (re.fullmatch(family.suffix, token) for token in tokens)), None)
-    return name if found is None else name + (found[1] or "")
+    suffix = next(filter(None, (re.fullmatch(family.suffix, token) for token in tokens)), None)
+    return name if suffix is None else name + (suffix[1] or "")
 
 
 def _by_name(model_name: str) -> tuple[str | None, str | None]:
@@ -168,7 +168,7 @@ def _any_channels(parts: Iterable[ReasoningFormat] | Iterable[ToolFormat]) -> Ch
 
 def _distinct(parts: Iterable[Part]) -> tuple[Part, ...]:
     """Keep the first of those that begin alike."""
-    found: dict[tuple[str, str], Part] = {}
+    distinct: dict[tuple[str, str], Part] = {}
     for part in parts:
-        found.setdefault((part.opens[0], part.first), part)
-    return tuple(found.values())
+        distinct.setdefault((part.opens[0], part.first), part)
+    return tuple(distinct.values())

@@ -39,14 +39,14 @@ class PromptEnd(msgspec.Struct, frozen=True):
 def prompt_end_of(tokens: Iterable[tuple[int, str]], openings: Iterable[str]) -> PromptEnd:
     """Return the tokens that matter of some text: pairs of an id and how a tokenizer writes it."""
     wanted = frozenset(openings)
-    found: dict[str, int] = {}
+    ids: dict[str, int] = {}
     blank: set[int] = set()
     for token, text in tokens:
         if text in wanted:
-            found[text] = token
+            ids[text] = token
         elif text and not text.strip(_BLANK):
             blank.add(token)
-    return PromptEnd(found, frozenset(blank))
+    return PromptEnd(ids, frozenset(blank))
 
 
 def ends_open(prompt: str, openings: Iterable[str]) -> bool:

@@ -65,18 +65,18 @@ def load(reasoning: str | None, tools: str | None, tokenizer: str | Tokenizer) -
         read_tokenizer = importlib.import_module("vllm.tokenizers").get_tokenizer
     except ImportError as error:
         raise VllmMissing(error) from error
-    found: Any = read_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    loaded: Any = read_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
     try:
         composed = manager.get_parser(
             reasoning_parser_name=names[0],
             tool_parser_name=names[1],
             enable_auto_tools=True,
             is_harmony=bool(_HARMONY & set(names)),
-            tokenizer=found,
+            tokenizer=loaded,
         )
     except TypeError as error:
         raise ValueError(f"vLLM: {error}") from error
-    return VllmParsers(composed, protocol.ChatCompletionRequest, found)
+    return VllmParsers(composed, protocol.ChatCompletionRequest, loaded)
 
 
 def _bare_name(name: str | None) -> str | None:

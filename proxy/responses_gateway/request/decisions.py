@@ -170,12 +170,12 @@ def weights_of(
         reported.append((token.token, math.exp(min(token.logprob, 1.0))))
     if sum(share for _, share in reported) > 1 + _OPEN:
         raise ApiError(502, "The log probabilities of the backend are none.", type="server_error", code="logprobs_unavailable")
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for alternative, share in reported:
         label = names.get(alternative) or alternative.strip()
-        found[label] = found.get(label, 0.0) + share
-    weights = [found.get(label, 0.0) for label in labels]
-    unseen = sum(label not in found for label in labels)
+        shares[label] = shares.get(label, 0.0) + share
+    weights = [shares.get(label, 0.0) for label in labels]
+    unseen = sum(label not in shares for label in labels)
     total = sum(weights)
     if by_ids and unseen:
         raise Inexact

@@ -41,7 +41,7 @@ def check_header(name: str, template: str) -> None:
     """Raise ValueError for a header that cannot be sent, or a placeholder that there is not."""
     if not _HEADER.fullmatch(name) or name.lower() in _OWN_HEADERS:
         raise ValueError("a header's name must have only letters, digits and dashes, and not be one that the gateway sets")
-    unknown = [found for found in _PLACEHOLDER.findall(template) if found not in PLACEHOLDERS]
+    unknown = [placeholder for placeholder in _PLACEHOLDER.findall(template) if placeholder not in PLACEHOLDERS]
     if unknown:
         raise ValueError(f"there is no placeholder {{{unknown[0][:30]}}}; choose one of: {', '.join(PLACEHOLDERS)}")
     if not template.isascii() or not template.isprintable():
@@ -141,8 +141,8 @@ class BackendPool(BackendOptions):
     def _check_source(self) -> BackendPool:
         given = [name for name in _SOURCES if getattr(self, name)]
         if len(given) != 1:
-            found = f" ({' and '.join(given)} are given)" if given else ""
-            raise ValueError(f"a pool needs exactly one of `dns`, `file` and `kubernetes`{found}")
+            detail = f" ({' and '.join(given)} are given)" if given else ""
+            raise ValueError(f"a pool needs exactly one of `dns`, `file` and `kubernetes`{detail}")
         for name in sorted({field for fields in _SOURCES.values() for field in fields} & self.model_fields_set):
             if name not in _SOURCES[given[0]]:
                 raise ValueError(f"`{name}` has no effect with `{given[0]}`")

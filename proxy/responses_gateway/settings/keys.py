@@ -80,7 +80,7 @@ class ApiKey(Limited):
         hashes = [value] if isinstance(value, str) else value
         if not isinstance(hashes, list | tuple) or not hashes:
             raise ValueError("expected a hash or a list of hashes, as `responses-gateway key new` prints them")
-        return [_checked(found) for found in hashes]
+        return [_checked(entry) for entry in hashes]
 
 
 def _checked(value: object) -> str:
@@ -97,9 +97,9 @@ def _read(value: object) -> object:
     if not isinstance(value, dict):
         return value
     _check_names(value)
-    found = {name: {"hash": entry} if isinstance(entry, str | list) else entry for name, entry in value.items()}
-    _refuse_duplicates(found)
-    return found
+    entries = {name: {"hash": entry} if isinstance(entry, str | list) else entry for name, entry in value.items()}
+    _refuse_duplicates(entries)
+    return entries
 
 
 def _check_names(value: object) -> object:
@@ -119,8 +119,8 @@ def _refuse_duplicates(entries: dict[str, Any]) -> None:
     seen: dict[str, str] = {}
     for name, entry in entries.items():
         hashes = entry.get("hash") if isinstance(entry, dict) else None
-        for found in [hashes] if isinstance(hashes, str) else hashes or ():
-            other = seen.setdefault(str(found), name)
+        for hashed in [hashes] if isinstance(hashes, str) else hashes or ():
+            other = seen.setdefault(str(hashed), name)
             if other != name:
                 raise ValueError(f"{other} and {name} have the same key")
 
@@ -135,7 +135,7 @@ def _from_text(text: str) -> object:
         if not keys:  # which would let everybody in
             raise ValueError("an object without keys")
         return keys
-    found: dict[str, list[str]] = {}
+    entries: dict[str, list[str]] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, key = part.partition("=")
         if not key.strip("="):  # the padding of a key that has no name
@@ -143,10 +143,10 @@ def _from_text(text: str) -> object:
             key = part
         hashed = key.lower() if key.lower().startswith(_PREFIX) else _hash_of_plain(key)
         # The name does not depend on the position in the list, since stored responses belong to a name.
-        found.setdefault(name or f"key-{hashed.removeprefix(_PREFIX)[:12]}", []).append(hashed)
-    if not found:
+        entries.setdefault(name or f"key-{hashed.removeprefix(_PREFIX)[:12]}", []).append(hashed)
+    if not entries:
         raise ValueError("expected at least one key")  # an empty mapping would admit everybody
-    return found
+    return entries
 
 
 def _hash_of_plain(key: str) -> str:

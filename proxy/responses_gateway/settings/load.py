@@ -58,11 +58,11 @@ def load(
 
 def origins(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[str, str]) -> dict[str, str]:
     """Return for each field that is set what sets it: its flag, its variable, or the file."""
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for origin, values in _sources(flags, config_file, environ, []):
         for field in values:
-            found.setdefault(field, {"flag": flag(field), "environment": variable(field)}.get(origin, origin))
-    return found
+            sources.setdefault(field, {"flag": flag(field), "environment": variable(field)}.get(origin, origin))
+    return sources
 
 
 def _sources(

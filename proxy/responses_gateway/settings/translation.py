@@ -30,8 +30,8 @@ class ModelParsers(Details):
 
 def entry_for(entries: Mapping[str, _E], *names: str) -> _E | None:
     """Return the entry of the first pattern that fits a model, which has these names: what fits an earlier name comes first."""
-    found = (entry for name in names for pattern, entry in entries.items() if fnmatchcase(name.lower(), pattern.lower()))
-    return next(found, None)
+    fitting = (entry for name in names for pattern, entry in entries.items() if fnmatchcase(name.lower(), pattern.lower()))
+    return next(fitting, None)
 
 
 class RequestSettings(Section):

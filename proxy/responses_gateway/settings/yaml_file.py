@@ -50,11 +50,11 @@ class _Loader(yaml.SafeLoader):
 
 
 def _place(error: yaml.MarkedYAMLError) -> str:
-    found = error.problem_mark
+    mark = error.problem_mark
     context = error.context_mark
-    if found is None:
+    if mark is None:
         return ""
     inside = ""
-    if context is not None and context.line != found.line:
+    if context is not None and context.line != mark.line:
         inside = f", in the block that begins at line {context.line + 1}"
-    return f" at line {found.line + 1}, column {found.column + 1}{inside}"
+    return f" at line {mark.line + 1}, column {mark.column + 1}{inside}"

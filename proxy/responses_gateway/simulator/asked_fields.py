@@ -34,8 +34,8 @@ def with_markers(values: dict[str, Any]) -> str:
 
 
 def _fields_behind(words: str, text: str) -> dict[str, Any] | None:
-    _, found, listed = text.rpartition(words)
-    if not found:
+    _, words_there, listed = text.rpartition(words)
+    if not words_there:
         return None
     properties = {field["name"]: _schema(field["type"] or "str") for field in _FIELD.finditer(listed.partition("\n")[0])}
     properties.pop(_END, None)

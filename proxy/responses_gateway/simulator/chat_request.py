@@ -125,9 +125,9 @@ class ChatRequest:
         for message in reversed(self.messages):
             if message.get("role") in _PROMPTING_ROLES:
                 text = spoken_text(message)
-                found = json_fields(text) or _schema_in(text)
-                if found is not None:
-                    return found
+                schema = json_fields(text) or _schema_in(text)
+                if schema is not None:
+                    return schema
         return None
 
     def prompt_text(self, *, opens_thought: bool = False, history: tuple[str, ...] = HISTORY) -> str:

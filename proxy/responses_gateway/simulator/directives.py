@@ -32,19 +32,19 @@ class Directives:
 
 def read_directives(request: ChatRequest, model: str, headers: Mapping[str, str]) -> Directives:
     """Read the directives; headers take precedence over the message, the message over the model. `ValueError`: unknown name."""
-    found = _from_model(model)
+    directives = _from_model(model)
     if not (is_title_request(request) or is_judgement(request)):  # these quote what the user says, directives included
-        found |= _from_text(request.question)
-    found |= _from_text(headers.get("x-simulator", ""))
+        directives |= _from_text(request.question)
+    directives |= _from_text(headers.get("x-simulator", ""))
     if "x-simulator-fault" in headers:
-        found["fault"] = headers["x-simulator-fault"]
-    tokens = found.get("tokens")
-    scenario = found.get("scenario") or ("long" if tokens else choose(request))
+        directives["fault"] = headers["x-simulator-fault"]
+    tokens = directives.get("tokens")
+    scenario = directives.get("scenario") or ("long" if tokens else choose(request))
     return Directives(
         scenario=_known(scenario.replace("-", "_"), SCENARIOS, "scenario"),
-        faults=parse_faults(found.get("fault", "")),
-        dialect=_known(found["dialect"], DIALECTS, "dialect") if "dialect" in found else None,
-        tokens_per_second=float(found["tps"]) if "tps" in found else None,
+        faults=parse_faults(directives.get("fault", "")),
+        dialect=_known(directives["dialect"], DIALECTS, "dialect") if "dialect" in directives else None,
+        tokens_per_second=float(directives["tps"]) if "tps" in directives else None,
         tokens=min(int(tokens), 1_000_000) if tokens else None,
     )
 
@@ -56,19 +56,19 @@ def _from_text(text: str) -> dict[str, str]:
 def _from_model(model: str) -> dict[str, str]:
     if not model.startswith(_MODEL_PREFIX):
         return {}
-    found: dict[str, str] = {}
+    directives: dict[str, str] = {}
     faults = []
     for word in model[len(_MODEL_PREFIX) :].split("+"):
         name, separator, value = word.partition("=")
         if word.replace("-", "_") in SCENARIOS:
-            found["scenario"] = word
+            directives["scenario"] = word
         elif word in DIALECTS:
-            found["dialect"] = word
+            directives["dialect"] = word
         elif separator and name in ("tps", "tokens"):
-            found[name] = value
+            directives[name] = value
         else:
             faults.append(word)
-    return found | ({"fault": ",".join(faults)} if faults else {})
+    return directives | ({"fault": ",".join(faults)} if faults else {})
 
 
 def _known(name: str, names: Mapping[str, object], what: str) -> str:

@@ -153,8 +153,8 @@ def _apply_faults(result: Frames, rendered: Rendered, faults: Faults) -> None:
 def _counted(frame: bytes, tokens: int) -> bytes:
     """Return the frame with the usage for so many tokens of the answer."""
 
-    def totals(found: re.Match[bytes]) -> bytes:
-        prompt = int(found[1])
+    def totals(match: re.Match[bytes]) -> bytes:
+        prompt = int(match[1])
         return b'"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d' % (prompt, prompt + tokens, tokens)
 
     return _TOTALS.sub(totals, frame)

@@ -30,15 +30,15 @@ def research(request: ChatRequest) -> Script:
     if not results:
         words = _DIRECTIVE.sub("", request.question).strip() or "news"
         return script(Think("That has to be looked up."), call(tool.name, _search(tool, words)))
-    found = _URL.search(results[0])
-    if found is None:
+    match = _URL.search(results[0])
+    if match is None:
         return script(final_text(request, f"The search found nothing: {results[0].splitlines()[-1]}"))
     if len(results) == 1:
-        return script(Think("The first result looks right."), _open(request, tool, found[0]))
+        return script(Think("The first result looks right."), _open(request, tool, match[0]))
     line = _LINE.search(results[-1])
     read = f'The page says: "{line[1]}"' if line else f"The page cannot be read: {results[-1].strip()}"
     mark = _MARK.search(results[-1])
-    cited = f"{read} {mark[0]}" if mark else f"{read} ([source]({found[0]}))"
+    cited = f"{read} {mark[0]}" if mark else f"{read} ([source]({match[0]}))"
     return script(final_text(request, cited))
 
 

@@ -187,8 +187,8 @@ def approval(request: ChatRequest) -> Script:
 def image(request: ChatRequest) -> Script:
     """Say how many images arrived and of what type."""
     images = request.images
-    found = (re.match(r"data:([^;,]+)", url) for url in images)
-    types = ", ".join(match[1] if match else "remote URL" for match in found) or "none"
+    matches = (re.match(r"data:([^;,]+)", url) for url in images)
+    types = ", ".join(match[1] if match else "remote URL" for match in matches) or "none"
     return script(Think("Looking at the images."), Say(f"I received {len(images)} image part(s): {types}."))
 
 
@@ -289,8 +289,8 @@ def choose(request: ChatRequest) -> str:
 
 def _asked_for(request: ChatRequest) -> str | None:
     """Return the scenario that the user's words ask for, if the tools for it are there."""
-    found = (name for pattern, name in _KEYWORDS if re.search(pattern, request.question, re.IGNORECASE | re.DOTALL))
-    asked_for = next(found, None)
+    names = (name for pattern, name in _KEYWORDS if re.search(pattern, request.question, re.IGNORECASE | re.DOTALL))
+    asked_for = next(names, None)
     missing_tools = asked_for in _NEEDS_TOOLS and not request.tools
     missing_shell = asked_for == "agent" and request.tool(*SHELL_TOOLS) is None
     return None if missing_tools or missing_shell else asked_for

@@ -52,9 +52,9 @@ def _step(step: Any, dictated: str | None, strict: dict[str, dict[str, Any]]) ->
 
 
 def _dictated(question: str) -> str | None:
-    _, found, text = question.partition(_DICTATION)
+    _, marker, text = question.partition(_DICTATION)
     try:
-        return text[: json.JSONDecoder().raw_decode(text)[1]] if found else None
+        return text[: json.JSONDecoder().raw_decode(text)[1]] if marker else None
     except (ValueError, RecursionError):
         return None
 

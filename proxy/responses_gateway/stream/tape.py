@@ -89,10 +89,10 @@ class Tape:
         two seals of a text are alike."""
 
         def sealed(text: str) -> str:
-            found = self._given.pop() if self._given else seal(text)
+            ciphertext = self._given.pop() if self._given else seal(text)
             if self._listeners:
-                self._sealed.append(found)
-            return found
+                self._sealed.append(ciphertext)
+            return ciphertext
 
         return sealed
 

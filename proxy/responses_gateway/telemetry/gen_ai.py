@@ -139,9 +139,9 @@ class PrometheusSink:
         labels = [_plain(attribute) for attribute in instrument.attributes]
         if instrument.buckets:
             histogram = Histogram(name, instrument.text, labels, buckets=instrument.buckets, registry=self._registry)
-            return lambda value, found: histogram.labels(*(found.get(at, "") for at in instrument.attributes)).observe(value)
+            return lambda value, values: histogram.labels(*(values.get(at, "") for at in instrument.attributes)).observe(value)
         counter = Counter(name, instrument.text, labels, registry=self._registry)
-        return lambda value, found: counter.labels(*(found.get(at, "") for at in instrument.attributes)).inc(value)
+        return lambda value, values: counter.labels(*(values.get(at, "") for at in instrument.attributes)).inc(value)
 
 
 def _plain(name: str) -> str:

@@ -39,48 +39,48 @@ def response_attributes(
 ) -> Attributes:
     """Return what a client asked of a response: the ids of the conversation and of the response that it continues, how much
     the model is to think, the service tier, and the agent that asks."""
-    found: Attributes = {}
-    _add_text(found, "gen_ai.conversation.id", conversation)
-    _add_text(found, "gen_ai.agent.id", agent_id)
-    _add_text(found, "gen_ai.agent.name", agent_name)
-    _add_text(found, "gen_ai.request.previous_response.id", previous)
-    _add_text(found, "gen_ai.request.reasoning.level", effort)
-    _add_tier(found, service_tier)
-    return found
+    attributes: Attributes = {}
+    _add_text(attributes, "gen_ai.conversation.id", conversation)
+    _add_text(attributes, "gen_ai.agent.id", agent_id)
+    _add_text(attributes, "gen_ai.agent.name", agent_name)
+    _add_text(attributes, "gen_ai.request.previous_response.id", previous)
+    _add_text(attributes, "gen_ai.request.reasoning.level", effort)
+    _add_tier(attributes, service_tier)
+    return attributes
 
 
 def chat_attributes(body: Mapping[str, Any], served_as: str) -> Attributes:
     """Return what a chat request asks for. `served_as` is the backend's name of the model, `body` has the client's."""
-    found: Attributes = {}
-    _add_text(found, "gen_ai.request.model", body.get("model"))
+    attributes: Attributes = {}
+    _add_text(attributes, "gen_ai.request.model", body.get("model"))
     if served_as != body.get("model"):
-        _add_text(found, "gen_ai.response.model", served_as)
+        _add_text(attributes, "gen_ai.response.model", served_as)
     for member, attribute in _NUMBERS.items():
         value = body.get(member)
         if value is not None and _is_number(value):
-            found[attribute] = value
+            attributes[attribute] = value
     stops = body.get("stop")
     if stops:
         listed = stops if isinstance(stops, list) else [stops]
-        found["gen_ai.request.stop_sequences"] = [_text(stop) for stop in listed[:_MOST_STOPS] if isinstance(stop, str)]
-    _add_text(found, "gen_ai.request.reasoning.level", body.get("reasoning_effort"))
+        attributes["gen_ai.request.stop_sequences"] = [_text(stop) for stop in listed[:_MOST_STOPS] if isinstance(stop, str)]
+    _add_text(attributes, "gen_ai.request.reasoning.level", body.get("reasoning_effort"))
     output = body.get("response_format")
     kind = output.get("type") if isinstance(output, dict) else None
     if isinstance(kind, str) and kind in _OUTPUT_TYPES:
-        found["gen_ai.output.type"] = _OUTPUT_TYPES[kind]
-    _add_tier(found, body.get("service_tier"))
-    return found
+        attributes["gen_ai.output.type"] = _OUTPUT_TYPES[kind]
+    _add_tier(attributes, body.get("service_tier"))
+    return attributes
 
 
-def _add_text(found: Attributes, name: str, value: Any) -> None:
+def _add_text(attributes: Attributes, name: str, value: Any) -> None:
     if isinstance(value, str) and value:
-        found[name] = _text(value)
+        attributes[name] = _text(value)
 
 
-def _add_tier(found: Attributes, tier: Any) -> None:
+def _add_tier(attributes: Attributes, tier: Any) -> None:
     """Add the service tier that was asked for; by the conventions `auto` is none."""
     if tier != "auto":
-        _add_text(found, "openai.request.service_tier", tier)
+        _add_text(attributes, "openai.request.service_tier", tier)
 
 
 def _text(value: str) -> str:

@@ -299,12 +299,12 @@ def _attributes(line: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, 
 
 
 def _session_attributes(session: McpSession) -> dict[str, Attribute]:
-    found: dict[str, Attribute] = {"network.transport": session.transport}
+    attributes: dict[str, Attribute] = {"network.transport": session.transport}
     if session.protocol is not None:
-        found["mcp.protocol.version"] = _text(session.protocol)
+        attributes["mcp.protocol.version"] = _text(session.protocol)
     if session.id is not None:
-        found["mcp.session.id"] = _text(session.id)
-    return found
+        attributes["mcp.session.id"] = _text(session.id)
+    return attributes
 
 
 def _text(value: Any) -> Any:

@@ -238,16 +238,16 @@ def _asks_for_too_much(text: str) -> bool:
 
 def number_in(pattern: re.Pattern[str], text: str) -> int | None:
     """Return the number that one of a pattern's groups finds in a text."""
-    found = pattern.search(text)
-    return next((int(group) for group in found.groups() if group is not None), None) if found is not None else None
+    match = pattern.search(text)
+    return next((int(group) for group in match.groups() if group is not None), None) if match is not None else None
 
 
 def _is_above_limit(text: str) -> bool:
     """Tell whether a text about tokens of the prompt has the number of a limit, and a larger one."""
     if not (_INPUT.search(text) and _OF_TOKENS.search(text)) or _PART.search(text) or _LOWER_LIMIT.search(text):
         return False
-    if any(int(found[1]) > int(found[2]) for found in _PART_OF_LIMIT.finditer(text)):
+    if any(int(match[1]) > int(match[2]) for match in _PART_OF_LIMIT.finditer(text)):
         return True
-    limits = [int(found[1]) for found in _LIMIT.finditer(text)]
-    sent = [int(found[1] or found[2]) for found in _SENT_TOKENS.finditer(text)]
+    limits = [int(match[1]) for match in _LIMIT.finditer(text)]
+    sent = [int(match[1] or match[2]) for match in _SENT_TOKENS.finditer(text)]
     return bool(limits and sent) and max(sent) > min(limits)

@@ -167,12 +167,12 @@ def shown_text(text: str) -> str:
 
 def reason_in(value: Any) -> Reason:
     """Return the reason in a value of JSON."""
-    found = _Search().find(value, _DEPTH) or _Search(anywhere=True).find(value, _DEPTH)
-    if found is None:
+    reason = _Search().find(value, _DEPTH) or _Search(anywhere=True).find(value, _DEPTH)
+    if reason is None:
         named = _named(value) if isinstance(value, dict) else {}
         error = named.get("error")
         return Reason(None, "", {**_kinds(named), **_kinds(_named(error) if isinstance(error, dict) else {})})
-    return Reason(shown_text(found.text) or None, found.words[:_LONGEST], found.kinds)
+    return Reason(shown_text(reason.text) or None, reason.words[:_LONGEST], reason.kinds)
 
 
 class _Search:
@@ -192,7 +192,7 @@ class _Search:
         if isinstance(value, str):
             return self._in_text(value, depth)
         if isinstance(value, list):
-            return _joined([found for entry in value[:_ENTRIES] if (found := self.find(entry, depth - 1)) is not None], "; ")
+            return _joined([reason for entry in value[:_ENTRIES] if (reason := self.find(entry, depth - 1)) is not None], "; ")
         return self._in_object(_named(value), depth) if isinstance(value, dict) else None
 
     def _takes(self, depth: int) -> bool:
@@ -211,17 +211,17 @@ class _Search:
         """Return the reason in an object: its error's, or its own with what adds to it."""
         error = named.get("error")
         if isinstance(error, dict | list) and (depth == _DEPTH or "message" not in named):
-            found = self._first({"error": named.pop("error")}, ("error",), depth)
+            reason = self._first({"error": named.pop("error")}, ("error",), depth)
         else:
-            found = None
-        if found is None:
+            reason = None
+        if reason is None:
             head = self._first(named, _HEADS, depth)
             if isinstance(error, str) and head is not None:
                 head = _with_error(error.strip(), head)
-            found = _joined([part for part in (head, self._addition(named, depth)) if part is not None], ": ")
-        if found is None and self._anywhere:
-            found = self._under_any_name(named, depth)
-        return None if found is None else found._replace(kinds={**_kinds(named), **found.kinds})
+            reason = _joined([part for part in (head, self._addition(named, depth)) if part is not None], ": ")
+        if reason is None and self._anywhere:
+            reason = self._under_any_name(named, depth)
+        return None if reason is None else reason._replace(kinds={**_kinds(named), **reason.kinds})
 
     def _under_any_name(self, named: Json, depth: int) -> _Found | None:
         """Return the reason in an object of which no name is known."""
@@ -229,35 +229,35 @@ class _Search:
             words = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
             if _NO_REASONS.search(name) or (words and not any(map(_SENTENCE.search, words))):
                 continue
-            if (found := self.find(value, depth - 1)) is not None:
-                return found
+            if (reason := self.find(value, depth - 1)) is not None:
+                return reason
         return None
 
     def _addition(self, named: Json, depth: int) -> _Found | None:
         """Return what adds to a reason. A list of details stays JSON: it tells the place of each. Only its reasons tell its
         kind, since the values that it repeats are the client's."""
-        found = self._first(named, _ADDITIONS, depth)
+        reason = self._first(named, _ADDITIONS, depth)
         detail = named.get("detail")
         if isinstance(detail, list) and detail and isinstance(detail[0], dict):
-            return _Found(json.dumps(detail)[:_LONGEST], "" if found is None else found.words, {})
-        if found is None and isinstance(named.get("errors"), dict):
+            return _Found(json.dumps(detail)[:_LONGEST], "" if reason is None else reason.words, {})
+        if reason is None and isinstance(named.get("errors"), dict):
             fields = islice(named["errors"].items(), _ENTRIES)
             told = [(name, part) for name, value in fields if (part := self.find(value, depth - 1)) is not None]
             return _joined([part._replace(text=f"{name}: {part.text}") for name, part in told], "; ")
-        if found is None and isinstance(detail, dict) and detail:
+        if reason is None and isinstance(detail, dict) and detail:
             return _Found(json.dumps(detail)[:_LONGEST], "", {})
-        return found
+        return reason
 
     def _first(self, named: Json, names: Iterable[str], depth: int) -> _Found | None:
         for name in names:
             if name not in named:
                 continue
             value = named[name]
-            found = self.find(value, depth - 1)
-            if found is None and name in _HEADS and name != "error" and isinstance(value, dict):  # in parts, or by languages
-                found = self._under_any_name(_named(value), depth - 1)
-            if found is not None:
-                return found
+            reason = self.find(value, depth - 1)
+            if reason is None and name in _HEADS and name != "error" and isinstance(value, dict):  # in parts, or by languages
+                reason = self._under_any_name(_named(value), depth - 1)
+            if reason is not None:
+                return reason
         return None
 
 
@@ -270,18 +270,18 @@ def _with_error(error: str, head: _Found) -> _Found:
     return _Found(text, f"{error}: {head.words}", {**code, **head.kinds})
 
 
-def _joined(found: list[_Found], between: str) -> _Found | None:
+def _joined(reasons: list[_Found], between: str) -> _Found | None:
     """Return several reasons as one; one that repeats what was said is left out."""
-    if not found:
+    if not reasons:
         return None
-    text = found[0].text
-    for part in found[1:]:
+    text = reasons[0].text
+    for part in reasons[1:]:
         if part.text not in text:
             text = f"{text}{between}{part.text}"[:_LONGEST]
     kinds: Json = {}
-    for part in reversed(found):
+    for part in reversed(reasons):
         kinds |= part.kinds
-    return _Found(text, between.join([part.words for part in found])[:_LONGEST], kinds)
+    return _Found(text, between.join([part.words for part in reasons])[:_LONGEST], kinds)
 
 
 def _named(value: Json) -> Json:
@@ -291,12 +291,12 @@ def _named(value: Json) -> Json:
 
 
 def _kinds(named: Json) -> Json:
-    found = {}
+    kinds = {}
     for name, kind in _KINDS.items():
         value = named.get(name)
-        if value is not None and not isinstance(value, dict | list) and kind not in found:
-            found[kind] = value
-    return found
+        if value is not None and not isinstance(value, dict | list) and kind not in kinds:
+            kinds[kind] = value
+    return kinds
 
 
 def _unquoted(text: str) -> str:

@@ -192,7 +192,7 @@ def in_client_terms(error: ApiError) -> ApiError:
     if not error.quoted:
         return error
     translated = error.copy()
-    translated.message = _FIELD_NAMES.sub(lambda found: _CLIENT_NAMES[found[0]], _NESTING.sub(r"\1\2", error.message))
+    translated.message = _FIELD_NAMES.sub(lambda match: _CLIENT_NAMES[match[0]], _NESTING.sub(r"\1\2", error.message))
     if error.code == "context_length_exceeded" and _OVERFLOW not in error.message:
         translated.message = f"{_OVERFLOW} {translated.message}"
     if error.param is not None:

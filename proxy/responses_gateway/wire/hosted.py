@@ -111,10 +111,10 @@ decode_result = msgspec.json.Decoder(KeptResult).decode
 
 def citable(sources: Iterable[CitedSource]) -> dict[int, CitedSource]:
     """Return the sources by number, without the numbers that several of them have, which are ambiguous."""
-    found: dict[int, CitedSource] = {}
+    sources_by_number: dict[int, CitedSource] = {}
     ambiguous: set[int] = set()
     for source in sources:
-        other = found.setdefault(source.number, source)
+        other = sources_by_number.setdefault(source.number, source)
         if (other.url, other.file_id) != (source.url, source.file_id):
             ambiguous.add(source.number)
-    return {number: source for number, source in found.items() if number not in ambiguous}
+    return {number: source for number, source in sources_by_number.items() if number not in ambiguous}

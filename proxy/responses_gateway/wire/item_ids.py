@@ -28,5 +28,5 @@ def turn_of(item_id: object) -> TurnKey | None:
     """Return the turn of the response that an item belongs to; None if its id names none."""
     if item_id is None or not isinstance(item_id, str):
         return None
-    found = _ITEM_ID.fullmatch(item_id)
-    return None if found is None else f"{found[1]}{found[2] or ''}"
+    match = _ITEM_ID.fullmatch(item_id)
+    return None if match is None else f"{match[1]}{match[2] or ''}"

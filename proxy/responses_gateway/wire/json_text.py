@@ -106,16 +106,16 @@ def with_whole_characters(data: bytes) -> bytes:
     return _SURROGATES.sub(_whole, data)
 
 
-def _whole(found: re.Match[bytes]) -> bytes:
-    data = found.string
-    start = found.start()
+def _whole(match: re.Match[bytes]) -> bytes:
+    data = match.string
+    start = match.start()
     first = start
     while data[first - 1 : first] == b"\\":
         first -= 1
-    low = found[1]
+    low = match[1]
     if (start - first) % 2:  # a backslash in a text
-        return found[0][:_HALF] + (rb"\ufffd" if low else b"")
-    return found[0] if low else rb"\ufffd"
+        return match[0][:_HALF] + (rb"\ufffd" if low else b"")
+    return match[0] if low else rb"\ufffd"
 
 
 def decode_as(data: bytes, kind: type[T]) -> T:
@@ -162,11 +162,11 @@ class JsonScanner:
         while True:
             if len(text) > _LONG and self._depth > 0 and not self._in_string:
                 at = _WHOLES.match(text, at).end()  # type: ignore[union-attr]  # which may be empty
-            found = (_INSIDE if self._in_string else _OUTSIDE).search(text, at)
-            if found is None:
+            match = (_INSIDE if self._in_string else _OUTSIDE).search(text, at)
+            if match is None:
                 return len(text)
-            at = found.end()
-            match found[0]:
+            at = match.end()
+            match match[0]:
                 case '"':
                     self._in_string = not self._in_string
                 case "\\":
@@ -201,18 +201,18 @@ class StringDecoder:
         out: list[str] = []
         at = 0
         while True:
-            found = _INSIDE.search(text, at)
-            if found is None:
+            match = _INSIDE.search(text, at)
+            if match is None:
                 out.append(text[at:])
                 break
-            out.append(text[at : found.start()])
-            if found[0] == '"':
+            out.append(text[at : match.start()])
+            if match[0] == '"':
                 self.closed = True
-                self.unread = len(text) - found.end()
+                self.unread = len(text) - match.end()
                 break
-            decoded = _escape(text, found.end())
+            decoded = _escape(text, match.end())
             if decoded is None:
-                self._rest = text[found.start() :]
+                self._rest = text[match.start() :]
                 break
             character, at = decoded
             out.append(character)

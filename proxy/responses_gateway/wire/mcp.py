@@ -90,7 +90,7 @@ class McpToolset:
 
     def offers(self, tool: ListedTool) -> bool:
         """Tell whether the model may call a tool."""
-        return all(found.matches(tool) for found in self.allowed)
+        return all(rule.matches(tool) for rule in self.allowed)
 
     def needs_approval(self, tool: ListedTool) -> bool:
         """Tell whether a call needs the approval of the client. It does if the operator says `always`; otherwise the request

@@ -170,7 +170,7 @@ def for_client(error: ApiError) -> ApiError:
     if error.status in (401, 403):
         return key_refused(error.status)
     renamed = error.copy()
-    renamed.message = _NAMED.sub(lambda found: FIELDS[found[0]], error.message)
+    renamed.message = _NAMED.sub(lambda match: FIELDS[match[0]], error.message)
     if error.param is not None:
         renamed.param = FIELDS.get(error.param, error.param)
     return renamed

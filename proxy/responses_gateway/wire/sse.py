@@ -76,8 +76,8 @@ class SSEDecoder:
             if events[:6] == b"data: " and events.count(b"\n") == 2 * len(payloads) - 2:  # each is one line of data
                 payloads[0] = payloads[0][6:]
                 return payloads
-            found = [event for event in events.split(b"\n\n") if b"data" in event or b"error" in event]
-            return [payload for event in found if (payload := _payload(event)) is not None]
+            whole = [event for event in events.split(b"\n\n") if b"data" in event or b"error" in event]
+            return [payload for event in whole if (payload := _payload(event)) is not None]
         payloads = []
         start = 0
         # A "\r" at the very end may be half of "\r\n": keep it for the next read.

@@ -130,9 +130,9 @@ def declared_name(tools: Collection[str], name: str) -> str | None:
 def target_of(tools: ToolTable, name: str) -> ToolTarget | None:
     """Return the tool of a chat name, or None if the client has to know it. A name with the label of an MCP server is a tool of
     that server, even if it has none of this name: the call then fails, and the model gets the error."""
-    found = tools.get(name)
-    if found is not None:
-        return found
+    target = tools.get(name)
+    if target is not None:
+        return target
     for label in _labels(tools):
         prefix = f"{label}__"
         if name.startswith(prefix) and name != prefix:
@@ -142,7 +142,7 @@ def target_of(tools: ToolTable, name: str) -> ToolTarget | None:
 
 def chat_name(tools: ToolTable, target: ToolTarget, name: str) -> str:
     """Return the name under which a tool was offered, which its kind, name and namespace tell; `name` if it was not."""
-    return next((offered for offered, found in tools.items() if found[:3] == target[:3]), name)
+    return next((offered for offered, tool in tools.items() if tool[:3] == target[:3]), name)
 
 
 def _names_of(chat_name: str, target: ToolTarget) -> Iterator[str]:

@@ -104,24 +104,24 @@ def usage_in(payload: bytes, usage: ChatUsage | None) -> ChatUsage | None:
 def read_counts(value: dict[str, Any], beside: Iterable[dict[str, Any]] = ()) -> ChatUsage:
     """Return the counts of an object, and of the objects in it that have details; what it does not tell of the cache and of
     thoughts, an object `beside` it may (`timings`, `perf_metrics`)."""
-    found = _largest(value)
+    counts = _largest(value)
     for told in map(_largest, beside):
         for kind, whole in (("cached", "prompt"), ("reasoning", "completion")):
-            if not found.get(kind) and 0 < told.get(kind, 0) <= found.get(whole, 0):
-                found[kind] = told[kind]
-    prompt = PromptTokensDetails(found.get("cached"), found.get("cache_write"))
-    completion = CompletionTokensDetails(found.get("reasoning"))
+            if not counts.get(kind) and 0 < told.get(kind, 0) <= counts.get(whole, 0):
+                counts[kind] = told[kind]
+    prompt = PromptTokensDetails(counts.get("cached"), counts.get("cache_write"))
+    completion = CompletionTokensDetails(counts.get("reasoning"))
     apart = any(_APART.match(name) for name, _ in _counts(value)) and not any(name.startswith("prompt") for name in value)
-    return ChatUsage(found.get("prompt"), found.get("completion"), found.get("total"), prompt, completion, apart=apart)
+    return ChatUsage(counts.get("prompt"), counts.get("completion"), counts.get("total"), prompt, completion, apart=apart)
 
 
 def _largest(value: dict[str, Any]) -> dict[str, int]:
     """Return the counts of an object by what they count: of each kind the largest, since some are parts of others."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name, count in _counts(value):
         kind = _kind(name)
-        found[kind] = max(found.get(kind, 0), count)
-    return found
+        counts[kind] = max(counts.get(kind, 0), count)
+    return counts
 
 
 def _counts(value: dict[str, Any]) -> Iterator[tuple[str, int]]:

@@ -105,8 +105,8 @@ class RefusedRequest(NamedTuple):
 
     def mentions(self, name: str) -> Why | None:
         """Tell whether the name stands near a word that refuses, however it is written."""
-        for found in re.finditer(rf"\b{name.replace('_', '[_ .]')}\b", self.text, re.IGNORECASE):
-            if _near(self.of_names, found.start()) or _near(self.of_values, found.start()):
+        for match in re.finditer(rf"\b{name.replace('_', '[_ .]')}\b", self.text, re.IGNORECASE):
+            if _near(self.of_names, match.start()) or _near(self.of_values, match.start()):
                 return "name"
         return None
 
@@ -159,8 +159,8 @@ def _is_marked(text: str, start: int, end: int) -> bool:
         return True
     if _BEHIND_NAME.match(behind):
         return True
-    found = _BEFORE_NAME.search(before)
-    return found is not None and (found[0].strip(": \n") != "" or _PHRASE_END.match(behind) is not None)
+    match = _BEFORE_NAME.search(before)
+    return match is not None and (match[0].strip(": \n") != "" or _PHRASE_END.match(behind) is not None)
 
 
 def _steps_before(text: str, start: int) -> tuple[list[str], bool]:

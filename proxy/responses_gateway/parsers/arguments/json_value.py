@@ -50,12 +50,12 @@ class JsonSpan:
     def _outside(self, text: str, at: int, pieces: list[str]) -> int:
         bare = not self._open and (self._started or text[at] not in '"{[')
         self._started = True
-        found = (_SCALAR_END if bare else _OUTSIDE).search(text, at)
-        if found is None:
+        match = (_SCALAR_END if bare else _OUTSIDE).search(text, at)
+        if match is None:
             pieces.append(text[at:])
             return len(text)
-        place = found.start()
-        char = found.group()
+        place = match.start()
+        char = match.group()
         if char == "<":
             return self._stop(text, at, place, pieces)
         if bare:
@@ -78,12 +78,12 @@ class JsonSpan:
         self.done = not self._open
 
     def _string(self, text: str, at: int, pieces: list[str]) -> int:
-        found = _IN_STRING.search(text, at)
-        if found is None:
+        match = _IN_STRING.search(text, at)
+        if match is None:
             pieces.append(text[at:])
             return len(text)
-        place = found.start()
-        char = found.group()
+        place = match.start()
+        char = match.group()
         if char == "<":
             if self._broken:
                 return self._stop(text, at, place, pieces)
@@ -103,10 +103,10 @@ class JsonSpan:
         return place + 1
 
     def _escape(self, text: str, place: int, pieces: list[str]) -> int:
-        found = _ESCAPE.match(text, place)
-        if found is not None:
-            pieces.append(found.group())
-            return found.end()
+        match = _ESCAPE.match(text, place)
+        if match is not None:
+            pieces.append(match.group())
+            return match.end()
         if _CUT_ESCAPE.fullmatch(text, place):
             return place
         self._repair("escaped_control")

@@ -118,12 +118,12 @@ class LiteralReader:
         return at
 
     def _key_word(self, text: str, at: int) -> int:
-        found = _KEY_END.search(text, at)
-        if found is None:
+        match = _KEY_END.search(text, at)
+        if match is None:
             self._word.append(text[at:])
             return len(text)
-        place = found.start()
-        char = found.group()
+        place = match.start()
+        char = match.group()
         self._word.append(text[at:place])
         if char in "=:":
             return self._emit_key(place)
@@ -247,15 +247,15 @@ class LiteralReader:
 
     def _python_string(self, text: str, at: int) -> int:
         quote = self._quote
-        found = _SPECIAL[quote[0]].search(text, at)
-        end = found.start() if found else len(text)
+        match = _SPECIAL[quote[0]].search(text, at)
+        end = match.start() if match else len(text)
         piece = text[at:end]
         self._emit(escape(piece))
         if "f" in self._prefix and "{" in piece:
             self._cut()
-        if found is None:
+        if match is None:
             return end
-        if found.group() == "\\":
+        if match.group() == "\\":
             return self._escape(text, end)
         if text.startswith(quote, end):
             self._string_open = True
@@ -270,14 +270,14 @@ class LiteralReader:
     def _escape(self, text: str, at: int) -> int:
         if len(text) - at < _LONGEST_ESCAPE and not self._deltas.final and not _complete(text, at):
             return at
-        found = _PYTHON_ESCAPE.match(text, at)
-        if found is None:
+        match = _PYTHON_ESCAPE.match(text, at)
+        if match is None:
             return at
         if "r" in self._prefix:
             self._emit(escape(text[at : at + 2]))
             return at + 2
-        self._emit(escape(_unescape(found.group())))
-        return found.end()
+        self._emit(escape(_unescape(match.group())))
+        return match.end()
 
     def _after_string(self, text: str, at: int) -> int:
         """Read on behind a string: Python joins strings that stand side by side, or have a plus between them."""
@@ -306,12 +306,12 @@ class LiteralReader:
         return self._after_string(text, at)
 
     def _bare(self, text: str, at: int) -> int:
-        found = _WORD_END.search(text, at)
-        end = found.start() if found else len(text)
+        match = _WORD_END.search(text, at)
+        end = match.start() if match else len(text)
         self._word.append(text[at:end])
-        if found is None:
+        if match is None:
             return end
-        char = found.group()
+        char = match.group()
         bracket = self._stack[-1]
         if char in (",", bracket.closer):
             self._emit_word()

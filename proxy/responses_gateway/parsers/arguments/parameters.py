@@ -364,15 +364,15 @@ class ParametersReader(ArgumentsReader):
         place = skip_spaces(text, end)
         if place - end > _GAP_LIMIT or (self._deltas.final and place == len(text)):
             return True
-        found = following.at(text, place)
-        if found == UNDECIDED:
+        second = following.at(text, place)
+        if second == UNDECIDED:
             return True if self._deltas.final else None
-        if found is None or (marker in self._syntax.closes and self._inner.takes(found, self._syntax.closes)):
+        if second is None or (marker in self._syntax.closes and self._inner.takes(second, self._syntax.closes)):
             return False
-        if marker in self._syntax.closes and found in self._syntax.opens and self._inner.opened:
-            key = self._headers.key_behind(text, place + len(found))
+        if marker in self._syntax.closes and second in self._syntax.opens and self._inner.opened:
+            key = self._headers.key_behind(text, place + len(second))
             return None if key is None else key in self._types.properties or not self._types.properties
-        return found not in self._call.closes or self._ends_call(text, place + len(found))
+        return second not in self._call.closes or self._ends_call(text, place + len(second))
 
     def _ends_call(self, text: str, at: int) -> bool | None:
         """Tell whether a call ends at its end tag, behind that of a value: not where text follows, and then the end of a value

@@ -49,8 +49,8 @@ def dumps(value: Any) -> str:
 
 def types_of(schema: Any, root: Mapping[str, Any], depth: int = 8) -> frozenset[str]:
     """Return the JSON types that a schema allows; "string" where it names none. Local references are followed."""
-    found = _types(schema, root, depth)
-    return frozenset(found) if found else STRING
+    types = _types(schema, root, depth)
+    return frozenset(types) if types else STRING
 
 
 class ParameterTypes:
@@ -81,34 +81,34 @@ class ParameterTypes:
 def _types(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
     if not isinstance(schema, Mapping) or depth == 0:
         return set()
-    found: set[str] = set()
+    types: set[str] = set()
     named = schema.get("type")
     for name in named if isinstance(named, list) else [named]:
         if isinstance(name, str):
-            found.add(_ALIASES.get(name.lower(), name.lower()))
+            types.add(_ALIASES.get(name.lower(), name.lower()))
     samples = schema.get("enum")
     samples = list(samples) if isinstance(samples, list) else []
     if "const" in schema:
         samples.append(schema["const"])
     if "type" not in schema:
-        found.update(_KINDS[type(sample)] for sample in samples)
+        types.update(_KINDS[type(sample)] for sample in samples)
     for key in ("anyOf", "oneOf", "allOf"):
         branches = schema.get(key)
         for branch in branches if isinstance(branches, list) else []:
-            found |= _types(branch, root, depth - 1)
+            types |= _types(branch, root, depth - 1)
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/"):
-        found |= _types(referred(reference, root), root, depth - 1)
-    return found
+        types |= _types(referred(reference, root), root, depth - 1)
+    return types
 
 
 def typed(text: str, types: frozenset[str]) -> str:
     """Return the JSON text for a value written as `text`, of one of `types`."""
     bare = text.strip()
     for attempt in (_null, _number, _boolean, _structure):
-        found = attempt(bare, types)
-        if found is not None:
-            return found
+        value = attempt(bare, types)
+        if value is not None:
+            return value
     return f'"{escape(text)}"'
 
 
@@ -118,9 +118,9 @@ def obvious(text: str) -> str:
     if bare in ("true", "false", "null") or _JSON_NUMBER.fullmatch(bare):
         return bare
     if bare[:1] in ("{", "["):
-        found = _loads(bare)
-        if found is not None:
-            return dumps(found)
+        value = _loads(bare)
+        if value is not None:
+            return dumps(value)
     return f'"{escape(text)}"'
 
 
@@ -128,8 +128,8 @@ def given(text: str) -> str:
     """Return the JSON text for a value that the markup itself declares to be JSON; a string if it is not."""
     if text.strip() == "null":
         return "null"
-    found = _loads(text)
-    return f'"{escape(text)}"' if found is None else dumps(found)
+    value = _loads(text)
+    return f'"{escape(text)}"' if value is None else dumps(value)
 
 
 def _null(text: str, types: frozenset[str]) -> str | None:
@@ -158,8 +158,8 @@ def _boolean(text: str, types: frozenset[str]) -> str | None:
 def _structure(text: str, types: frozenset[str]) -> str | None:
     if "object" not in types and "array" not in types:
         return None
-    found = _loads(text)
-    return None if found is None else dumps(found)
+    value = _loads(text)
+    return None if value is None else dumps(value)
 
 
 def _loads(text: str) -> Any:

@@ -43,13 +43,13 @@ def transformed(transform: Any, scope: Mapping[str, Any]) -> Any:
         return {key: transformed(value, scope) for key, value in transform.items()}
     if isinstance(transform, list):
         return [transformed(value, scope) for value in transform]
-    found = _PLACEHOLDER.fullmatch(transform) if isinstance(transform, str) else None
-    if found is None:
+    match = _PLACEHOLDER.fullmatch(transform) if isinstance(transform, str) else None
+    if match is None:
         return transform
     value: Any = scope
-    for key in found[1].split("."):
+    for key in match[1].split("."):
         if not isinstance(value, Mapping) or key not in value:
-            raise ValueError(f"there is no {found[1]}")
+            raise ValueError(f"there is no {match[1]}")
         value = value[key]
     return value
 
@@ -137,17 +137,17 @@ def _tags(arguments: Mapping[str, Any], inner: Content) -> Content:
     merge = bool(arguments.get("merge_duplicates"))
 
     def read(text: str) -> Any:
-        found: dict[str, Any] = {}
+        tags: dict[str, Any] = {}
         repeated: set[str] = set()
         for groups in find_all(pattern, text):
             key = groups["key"] or ""
             value = inner(groups.get("value") or "")
-            if key in found and merge:
-                found[key] = [*(found[key] if key in repeated else [found[key]]), value]
+            if key in tags and merge:
+                tags[key] = [*(tags[key] if key in repeated else [tags[key]]), value]
                 repeated.add(key)
             else:
-                found[key] = value
-        return found
+                tags[key] = value
+        return tags
 
     return read
 

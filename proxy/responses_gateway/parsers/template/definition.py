@@ -112,7 +112,7 @@ def _delimiter(place: Mapping[str, Any], literal_key: str, pattern_key: str) -> 
     if literal_key not in place:
         return None
     given = place[literal_key]
-    found = [given] if isinstance(given, str) else given
-    if not isinstance(found, list) or not found or not all(isinstance(text, str) and text for text in found):
+    literals = [given] if isinstance(given, str) else given
+    if not isinstance(literals, list) or not literals or not all(isinstance(text, str) and text for text in literals):
         raise TemplateError(f"{literal_key} must be a text, or several")
-    return Literals(found)
+    return Literals(literals)

@@ -127,27 +127,27 @@ class TemplateParser(Parser):
         best: tuple[tuple[int, int, int], Field, Found] | None = None
         held = len(self._source)
         for order, (field, delimiter) in enumerate(self._watched()):
-            found = delimiter.find(self._source, self._at, self._deltas.final)
-            if found is None or (found.start == found.end and delimiter is field.closes and field.opens is None):
+            match = delimiter.find(self._source, self._at, self._deltas.final)
+            if match is None or (match.start == match.end and delimiter is field.closes and field.opens is None):
                 continue  # the end of what stands outside of all fields is only left out
-            if found.open:
-                held = min(held, found.start)
+            if match.open:
+                held = min(held, match.start)
                 continue
-            rank = (found.start, found.start - found.end, order)
+            rank = (match.start, match.start - match.end, order)
             if best is None or rank < best[0]:
-                best = (rank, field, found)
+                best = (rank, field, match)
         if best is None or best[2].start >= held:
             self._take(held)
             return False
-        _, field, found = best
+        _, field, match = best
         before = self._field
-        self._take(found.start)
+        self._take(match.start)
         if self._field is not before:  # it was too long for a call
             return True
-        delimiter_text = self._source[self._at : found.end]
-        self._at = found.end
+        delimiter_text = self._source[self._at : match.end]
+        self._at = match.end
         if field is not self._field:
-            self._enter(field, found.captures, delimiter_text)
+            self._enter(field, match.captures, delimiter_text)
             return True
         self._close(delimiter_text)
         return True

@@ -265,8 +265,8 @@ _WORDS = {name: re.compile(words, re.IGNORECASE | re.DOTALL) for name, (words, _
 def forms_wanted(refusal: bytes) -> frozenset[str]:
     """Return the forms that the body of a refused request may ask for: if it names none, turns that alternate."""
     said = searched_text(refusal)
-    found = frozenset(name for name, words in _WORDS.items() if words.search(said))
-    return found - {ALTERNATING} or found
+    forms = frozenset(name for name, words in _WORDS.items() if words.search(said))
+    return forms - {ALTERNATING} or forms
 
 
 def forms_to_try(refusal: bytes, forms: frozenset[str], *, again: bool) -> Iterator[frozenset[str]]:

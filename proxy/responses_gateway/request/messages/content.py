@@ -41,7 +41,7 @@ def blocks(content: object, path: str) -> list[Block]:
         return []
     if not isinstance(content, list):
         raise wrong_type(path, "a string or a list of blocks")
-    found: list[Block] = []
+    result: list[Block] = []
     for index, block in enumerate(content):
         if block is None:
             continue
@@ -54,8 +54,8 @@ def blocks(content: object, path: str) -> list[Block]:
         if kind in _TEXTS:
             kind = "text"
         if kind != "text" or nullable_text(block, "text", place):
-            found.append(Block(place, kind, block))
-    return found
+            result.append(Block(place, kind, block))
+    return result
 
 
 def text_of(block: Block) -> str:
@@ -63,8 +63,8 @@ def text_of(block: Block) -> str:
     path, kind, fields = block
     if kind != "text":
         raise invalid_request(f"{path}.type: blocks of type {quote(kind)} cannot stand here.", f"{path}.type", "invalid_value")
-    found: str = fields["text"]
-    return found
+    value: str = fields["text"]
+    return value
 
 
 class ContentReader(msgspec.Struct):
@@ -112,8 +112,8 @@ class ContentReader(msgspec.Struct):
                 return self._document(fields, path)
             case "search_result":
                 self._report.adapted("content", "search_result", "sent as text")
-                found = _joined(fields.get("content"), f"{path}.content")
-                return _text(f"{text(fields, 'title', path)}\n{text(fields, 'source', path)}\n\n{found}")
+                content = _joined(fields.get("content"), f"{path}.content")
+                return _text(f"{text(fields, 'title', path)}\n{text(fields, 'source', path)}\n\n{content}")
             case "tool_reference":
                 name = filled_text(fields, "tool_name", path)
                 self.referenced[name] = None
@@ -166,8 +166,8 @@ def _joined(content: object, path: str) -> str:
     return "\n".join(map(text_of, blocks(content, path)))
 
 
-def _text(found: str) -> Object:
-    return {"type": "input_text", "text": found}
+def _text(content: str) -> Object:
+    return {"type": "input_text", "text": content}
 
 
 def _image(image: Object, path: str) -> Object:

@@ -114,15 +114,15 @@ class Conversation(msgspec.Struct):
     # ---- system messages -----------------------------------------------------------------------------------------------
 
     def _system_texts(self, content: object, path: str) -> list[str]:
-        found: list[str] = []
+        texts: list[str] = []
         for block in blocks(content, path):
             self._content.note_cache_control(block.fields)
             if block.kind in _TOOL_CHANGES:
                 self._content.tool_change(block)
             else:
-                found.append(text_of(block))
-        kept = [part for part in found if not part.startswith(_BILLING)]
-        if len(kept) < len(found):
+                texts.append(text_of(block))
+        kept = [part for part in texts if not part.startswith(_BILLING)]
+        if len(kept) < len(texts):
             reason = "it would change the beginning of every prompt"
             self._report.ignored("content", "billing_header", reason, path, matters=False)
         return kept

@@ -56,11 +56,11 @@ class Places(msgspec.Struct):
 
     def path(self, param: str) -> str:
         """Return the path of the client's field for that of a Responses request."""
-        found = _ITEM.fullmatch(param)
-        if found is None:
+        match = _ITEM.fullmatch(param)
+        if match is None:
             name = next((name for name in _FIELDS if param == name or param.startswith((f"{name}.", f"{name}["))), None)
             return param if name is None else _FIELDS[name] + param[len(name) :]
-        kind, number, part, member = found.groups()
+        kind, number, part, member = match.groups()
         place = self._at(kind, int(number), None if part is None else int(part))
         if member is None or member == "type":
             return place

@@ -57,7 +57,7 @@ def explained(
     at_server = [one for one in (previous, *others) if one is not None and one.server == report.server]
     # Of what stands before a difference little is known, and of turns before the last ones nothing: the server may know better.
     differences = [(one.last.end, _difference(one, prompt)) for one in at_server]
-    common = max(report.cached or 0, *(end if found is None else found.before for end, found in differences), 0)
+    common = max(report.cached or 0, *(end if change is None else change.before for end, change in differences), 0)
     possible = max(0, min(common, report.prompt - 1)) // block * block
     if previous is None:
         return Explanation("first", 0, 0, report.cached, possible)
@@ -79,8 +79,8 @@ def explained(
 
 def kept_messages(previous: CachedContext, prompt: Prompt, explanation: Explanation) -> int:
     """Return behind how many messages the earlier turns are not where they were, in the prompt of a turn."""
-    found = _difference(previous, prompt)
-    if found is not None and found.cause != "input_changed":
+    change = _difference(previous, prompt)
+    if change is not None and change.cause != "input_changed":
         return 0
     if explanation.cause == "template" and explanation.cached is not None:
         turn = _turn_at(previous, explanation.cached)
@@ -114,13 +114,13 @@ def _difference(earlier: CachedContext, prompt: Prompt) -> _Difference | None:
 def _cause(previous: CachedContext, prompt: Prompt, report: Report, cached: int, block: int) -> tuple[Cause, str]:
     if previous.server != report.server:
         return "other_backend", ""
-    found = _difference(previous, prompt)
-    if found is None:
+    difference = _difference(previous, prompt)
+    if difference is None:
         turn = _rendered_anew(previous, prompt, report, cached, block)
         return ("evicted", "") if turn is None else ("template", f"messages[{turn.messages}]")
-    if cached + 2 * block <= found.before and not _left_out(previous, cached, block):
+    if cached + 2 * block <= difference.before and not _left_out(previous, cached, block):
         return "evicted", ""
-    return found.cause, found.item
+    return difference.cause, difference.item
 
 
 def _rendered_anew(previous: CachedContext, prompt: Prompt, report: Report, cached: int, block: int) -> Turn | None:

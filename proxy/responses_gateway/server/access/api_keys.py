@@ -60,8 +60,8 @@ def needs(what: Needs) -> Callable[[_H], _H]:
 
 def needs_of(handler: object) -> Needs:
     """Return what a handler has declared."""
-    found: Needs = getattr(handler, _NEEDS, Needs.KEY)
-    return found
+    needs: Needs = getattr(handler, _NEEDS, Needs.KEY)
+    return needs
 
 
 class Keys:

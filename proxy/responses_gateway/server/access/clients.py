@@ -55,12 +55,12 @@ class MemberLimits:
 
     def counts(self) -> Iterable[LimitCount]:
         """Return what is left of the limits; of each kind the one of which less is left."""
-        found: dict[str, LimitCount] = {}
+        least: dict[str, LimitCount] = {}
         for count in (count for limits in self._limits for count in limits.counts()):
-            known = found.setdefault(count.kind, count)
+            known = least.setdefault(count.kind, count)
             if count.remaining < known.remaining:
-                found[count.kind] = count
-        return found.values()
+                least[count.kind] = count
+        return least.values()
 
     @property
     def warning(self) -> str:
@@ -113,8 +113,8 @@ class Clients:
         owners = [owner_of(f"key {name}", settings.api_keys.get(name), settings)]
         if team is not None:
             owners.append(owner_of(f"team {team}", settings.teams[team], None))
-        found = [owner for owner in owners if owner is not None]
-        return Quota(found, self._ledger, self._metrics) if found and self._ledger is not None else None
+        payers = [owner for owner in owners if owner is not None]
+        return Quota(payers, self._ledger, self._metrics) if payers and self._ledger is not None else None
 
 
 # The clients of an application; absent where nobody has limits or a key.

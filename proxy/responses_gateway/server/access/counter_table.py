@@ -88,8 +88,8 @@ class Table:
         oldest = first
         since = float("inf")
         for candidate in range(first, first + _WAYS):
-            found, _, requests_at, _, tokens_at = _ROW.unpack_from(self._map, candidate * _ROW.size)
-            if found == client:
+            owner, _, requests_at, _, tokens_at = _ROW.unpack_from(self._map, candidate * _ROW.size)
+            if owner == client:
                 return candidate
             last = max(requests_at, tokens_at)
             if last < since and not self.running(candidate):

@@ -37,33 +37,33 @@ class Identities:
         if name is None and ":" in key:  # as a key of the settings may have it, too, it is looked up as it is first
             key, _, rollout = key.rpartition(":")
             name = self._keys.name_of(key)
-        found = None
+        identity = None
         if name is None:
-            found = await self._from_elsewhere(request, key)
-            if found is None:
+            identity = await self._from_elsewhere(request, key)
+            if identity is None:
                 return require_key(self._keys, request.headers)
         if rollout is not None:
             exchange.rollout = rollout_name(rollout)
-        if found is None:
+        if identity is None:
             assert name is not None
             return name
         teams = self._in_force().teams
-        exchange.team = next((group for group in found.groups if group in teams), None)
-        return found.name
+        exchange.team = next((group for group in identity.groups if group in teams), None)
+        return identity.name
 
     async def _from_elsewhere(self, request: web.Request, key: str) -> Claimed | None:
         proxy = self._sources.proxy
         tokens = self._sources.tokens
         try:
-            found = proxy.identify(request) if proxy is not None else None
-            if found is None and tokens is not None and key.count(".") == 2:
-                found = await tokens.identify(key)
+            identity = proxy.identify(request) if proxy is not None else None
+            if identity is None and tokens is not None and key.count(".") == 2:
+                identity = await tokens.identify(key)
         except NotIdentified as error:
             raise ApiError(401, f"You could not be identified by what you sent: {error}.", code="invalid_token") from None
         except self._sources.unavailable:
             message = "The keys of the identity provider cannot be reached. Please try again."
             raise ApiError(503, message, type="server_error", code="server_error", retry_after=_TRY_AGAIN) from None
-        return found
+        return identity
 
 
 # Absent where clients need not say who they are.

@@ -123,14 +123,14 @@ def _check_sender(request: web.Request, host_check: HostCheck, origin_check: Ori
 def access_middlewares(in_force: InForce, metrics: Metrics, clients: Clients) -> list[Middleware]:
     """Return the middlewares that the settings in force now require, outermost first; usually none."""
     settings = in_force()
-    found: list[Middleware] = []
+    middlewares: list[Middleware] = []
     if settings.cors_origins:
-        found.append(_preflight(cors.allowed_origins(settings)))
+        middlewares.append(_preflight(cors.allowed_origins(settings)))
     if settings.identifies_clients:
-        found.append(_keys(in_force, metrics))
+        middlewares.append(_keys(in_force, metrics))
     if settings.identifies_clients or has_limits(settings):
-        found.append(_limits(clients))
-    return found
+        middlewares.append(_limits(clients))
+    return middlewares
 
 
 def add_access_headers(app: web.Application, settings: Settings) -> None:

@@ -392,14 +392,14 @@ def _first(own: int | None, default: int) -> int:
 def _network(address: str | None) -> str:
     """Return the address or, for IPv6, the network: each client has 2**64 addresses in it."""
     try:
-        found = ip_address(address or "")
+        ip = ip_address(address or "")
     except ValueError:
         return address or "unknown"
-    if not isinstance(found, IPv6Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return f"{IPv6Address(int(found) >> 64 << 64)}/64"
+    if not isinstance(ip, IPv6Address):
+        return str(ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return f"{IPv6Address(int(ip) >> 64 << 64)}/64"
 
 
 def _limited(what: str, name: str, kind: str, wait: float) -> ApiError:

@@ -104,9 +104,9 @@ async def _watch(runner: Runner, limit: float) -> None:
 
 def _unfinished_bodies(runner: Runner) -> list[StreamReader]:
     """Return the bodies that are not complete though the gateway is reading them."""
-    found = []
+    bodies = []
     for request in runner.requests:
         transport = request.transport
         if transport is not None and transport.is_reading() and not request.content.is_eof():
-            found.append(request.content)
-    return found
+            bodies.append(request.content)
+    return bodies

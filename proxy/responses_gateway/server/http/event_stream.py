@@ -203,7 +203,7 @@ def _in_kernel(transport: asyncio.Transport) -> int:
     if connection is None:
         return 0
     try:
-        found = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+        count = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
     except (OSError, ValueError):
         return 0
-    return int.from_bytes(found, sys.byteorder)
+    return int.from_bytes(count, sys.byteorder)

@@ -56,17 +56,17 @@ class KeySet:
         """Return the key of an id, or the only one for the algorithm if a token names none. Keys that are not known are looked
         for at most every ten seconds, whoever asks. Raise `KeysUnavailable`."""
         now = time.monotonic()
-        found = self._known(key_id, algorithm)
-        if found is None and now - self._tried >= PAUSE:
+        key = self._known(key_id, algorithm)
+        if key is None and now - self._tried >= PAUSE:
             self._fetch(now)
         elif now - self._fetched >= FRESH and now - self._tried >= PAUSE:
             self._fetch(now)  # meanwhile the old keys hold
-        if found is None and self._fetching is not None:
+        if key is None and self._fetching is not None:
             await asyncio.wait({self._fetching})
-            found = self._known(key_id, algorithm)
-        if found is None and not self._keys:
+            key = self._known(key_id, algorithm)
+        if key is None and not self._keys:
             raise KeysUnavailable("the keys of the issuer could not be read yet")
-        return found
+        return key
 
     def _known(self, key_id: str | None, algorithm: str) -> jwt.PyJWK | None:
         if key_id is not None:
@@ -117,7 +117,7 @@ def checked_url(url: object) -> str:
 
 def usable_keys(key_set: Mapping[str, Any]) -> dict[tuple[str, str], jwt.PyJWK]:
     """Return the public keys of a set that verify signatures, by id and algorithm. Symmetric and short ones are none."""
-    found: dict[tuple[str, str], jwt.PyJWK] = {}
+    usable: dict[tuple[str, str], jwt.PyJWK] = {}
     listed = key_set.get("keys")
     for number, key in enumerate(listed[:_MOST_KEYS] if isinstance(listed, list) else ()):
         if not isinstance(key, dict) or key.get("use", "sig") != "sig":
@@ -130,8 +130,8 @@ def usable_keys(key_set: Mapping[str, Any]) -> dict[tuple[str, str], jwt.PyJWK]:
             except (jwt.PyJWTError, ValueError, TypeError, KeyError):
                 continue
             if getattr(read.key, "key_size", _SHORTEST_RSA) >= _SHORTEST_RSA or key["kty"] != "RSA":
-                found[str(key.get("kid", f"\0{number}")), algorithm] = read
-    return found
+                usable[str(key.get("kid", f"\0{number}")), algorithm] = read
+    return usable
 
 
 async def _read(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
@@ -142,7 +142,7 @@ async def _read(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
         data = await read_at_most(answer.content, _LONGEST + 1)
     if len(data) > _LONGEST:
         raise ValueError("the answer is too long")
-    found = msgspec.json.decode(data)
-    if not isinstance(found, dict):
+    value = msgspec.json.decode(data)
+    if not isinstance(value, dict):
         raise ValueError("no JSON object")
-    return found
+    return value

@@ -98,9 +98,9 @@ class SharedState:
         for worker in self._workers:
             worker.send(RELOAD)
 
-    def discover(self, found: Discovered) -> None:
+    def discover(self, discovered: Discovered) -> None:
         """Take what the sources of pools say."""
-        self._discovered = found
+        self._discovered = discovered
         self._broadcast()
 
     def receive(self, worker: Worker, line: bytes) -> None:
@@ -125,9 +125,9 @@ class SharedState:
     def for_worker(self, worker: Worker) -> BackendState:
         """Return what a worker has to know now."""
         generation = worker.generation
-        found = self._found.get(generation, NOTHING_FOUND)
+        configuration = self._found.get(generation, NOTHING_FOUND)
         known: dict[str, KnownModel] = self._known.get(generation, {})
-        return BackendState(self._changes, self._specs, found, worker.reports, known, self._discovered)
+        return BackendState(self._changes, self._specs, configuration, worker.reports, known, self._discovered)
 
     def _broadcast(self) -> None:
         for worker in self._workers:

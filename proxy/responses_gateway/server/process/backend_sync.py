@@ -122,8 +122,8 @@ class WorkerSync:
                 specs[name] = spec_of(name, BackendDetails.model_validate(change.fields), self._parts.settings, "admin")
         return list(specs.values())
 
-    def _report_found(self, found: Autoconfiguration) -> None:
-        self._found = Autoconfigured(found.taken, found.looked.is_set(), found.finished)
+    def _report_found(self, configuration: Autoconfiguration) -> None:
+        self._found = Autoconfigured(configuration.taken, configuration.looked.is_set(), configuration.finished)
         self._report(BackendState(found=self._found))
 
     def _report_known(self, learned: Mapping[str, KnownModel]) -> None:

@@ -110,7 +110,7 @@ def control_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder with the control sockets of this user's gateways, which only that user can open. Raise `OSError`."""
     folder = Path(environ.get("TMPDIR") or "/tmp") / f"responses-gateway-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise PermissionError(f"{folder} is not a folder that only this user can open")
     return folder

@@ -297,8 +297,8 @@ def _use(parts: Parts, reloading: Reloading, settings: Settings) -> Reloaded:
     result = reloading.apply(settings)
     assert parts.pools is not None  # this process is alone
     parts.pools.replace(result.settings)
-    found = parts.pools.found()
-    parts.pool.members.apply([*specs_of(result.settings), *found.specs], found.pools)
+    discovered = parts.pools.found()
+    parts.pool.members.apply([*specs_of(result.settings), *discovered.specs], discovered.pools)
     return result
 
 

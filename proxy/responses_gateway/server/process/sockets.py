@@ -129,8 +129,8 @@ def _tcp(host: str, port: int, setting: str) -> list[socket.socket]:
     which the `OSError` names if another port would do."""
     opened: list[socket.socket] = []
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, _, _, _, address in dict.fromkeys(found):
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in dict.fromkeys(infos):
             listener = socket.socket(family, socket.SOCK_STREAM)
             opened.append(listener)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

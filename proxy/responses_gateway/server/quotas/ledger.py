@@ -99,13 +99,13 @@ class Ledger:
         charges = list(islice(self._waiting.values(), _BATCH))
         try:
             if charges:
-                found = await self._counters.charge(charges, self._known, self.clock())
+                totals = await self._counters.charge(charges, self._known, self.clock())
             else:
-                found = await self._counters.read([], {})
+                totals = await self._counters.read([], {})
         except _UNAVAILABLE as error:
             self._lose(error)
             return False
-        self._remember(found)
+        self._remember(totals)
         for charge in charges:
             if self._waiting.get(charge.id) is charge:  # else more of it was added meanwhile
                 del self._waiting[charge.id]
@@ -123,8 +123,8 @@ class Ledger:
             if not self._unwritten[counter.name]:
                 del self._unwritten[counter.name]
 
-    def _remember(self, found: dict[str, int]) -> None:
-        for name, tokens in found.items():
+    def _remember(self, totals: dict[str, int]) -> None:
+        for name, tokens in totals.items():
             self._known[name] = max(tokens, self._known.get(name, 0))
 
     def _lose(self, error: BaseException) -> None:

@@ -110,7 +110,7 @@ async def standings(settings: Settings, ledger: Ledger | None) -> list[dict[str,
         limits = {"most": bounds.most or None, "warning": bounds.warning or None}
         row = {"kind": kind, "name": name, "period": bounds.period, "used": tokens, **limits}
         rows.append((tokens / (bounds.most or bounds.warning), row))
-    return [row for _, row in sorted(rows, key=lambda found: found[0], reverse=True)[:_MOST_ROWS]]
+    return [row for _, row in sorted(rows, key=lambda pair: pair[0], reverse=True)[:_MOST_ROWS]]
 
 
 def _owners(settings: Settings) -> list[Owner]:

@@ -109,10 +109,10 @@ class Recorder:
         if time.time() >= self.until:
             return None
         given = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)
-        found = {*self._keys, *given, headers.get("Cookie", "")}
+        secrets = {*self._keys, *given, headers.get("Cookie", "")}
         return Recording(
             self.keep,
-            unwritable=tuple(secret for secret in found if len(secret) >= SHORTEST_SECRET),  # "none" is no key
+            unwritable=tuple(secret for secret in secrets if len(secret) >= SHORTEST_SECRET),  # "none" is no key
             settings=self._as_recorded(settings),
             headers={name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS},
             websocket=websocket,

@@ -47,10 +47,10 @@ class Conversations:
         if "metadata" not in body:
             raise invalid_request("Missing required parameter: 'metadata'.", "metadata", "missing_required_parameter")
         metadata = _metadata(body)
-        found = await self._table.update(tenant_of(request), request.match_info["id"], metadata)
-        if found is None:
+        conversation = await self._table.update(tenant_of(request), request.match_info["id"], metadata)
+        if conversation is None:
             raise _not_found(request)
-        return web.json_response(_shown(found))
+        return web.json_response(_shown(conversation))
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         """Answer `DELETE /v1/conversations/{id}`: the responses in it stay."""
@@ -80,10 +80,10 @@ class Conversations:
     async def item(self, request: web.Request) -> web.StreamResponse:
         """Answer `GET …/items/{item}`."""
         read_include(request)
-        found = await self._histories.item((await self._find(request)).end, request.match_info["item"])
-        if found is None:
+        entry = await self._histories.item((await self._find(request)).end, request.match_info["item"])
+        if entry is None:
             raise _item_not_found(request)
-        return json_answer(found)
+        return json_answer(entry)
 
     async def remove(self, request: web.Request) -> web.StreamResponse:
         """Answer `DELETE …/items/{item}`."""
@@ -93,10 +93,10 @@ class Conversations:
         return web.json_response(_shown(conversation))
 
     async def _find(self, request: web.Request) -> Conversation:
-        found = await self._table.get(tenant_of(request), request.match_info["id"])
-        if found is None:
+        conversation = await self._table.get(tenant_of(request), request.match_info["id"])
+        if conversation is None:
             raise _not_found(request)
-        return found
+        return conversation
 
     def _new_items(self, request: web.Request, body: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the items of a body, after checking that a response can build on all of them."""

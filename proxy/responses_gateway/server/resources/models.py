@@ -249,8 +249,8 @@ class MessagesModels:
 
     async def list_models(self, request: web.Request) -> web.Response:
         """Answer `GET /v1/models` with a page of the list."""
-        found = [_shown(model) for model in await self._listed(request)]
-        page, more = _page(found, request)
+        models = [_shown(model) for model in await self._listed(request)]
+        page, more = _page(models, request)
         ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
         return web.json_response({"data": page, "has_more": more, **ends})
 
@@ -278,17 +278,17 @@ def _shown(model: Mapping[str, Any]) -> dict[str, Any]:
     return {**shown, "max_input_tokens": window, "max_tokens": window} if type(window) is int else shown
 
 
-def _page(found: list[dict[str, Any]], request: web.Request) -> tuple[list[dict[str, Any]], bool]:
+def _page(models: list[dict[str, Any]], request: web.Request) -> tuple[list[dict[str, Any]], bool]:
     """Return the models that are asked for, and whether there are more. Raise `ApiError` 400."""
     limit = read_limit(request, _DEFAULT, _MOST)
-    ids = [model["id"] for model in found]
+    ids = [model["id"] for model in models]
     if (before := request.query.get("before_id")) is not None:
         end = _position(ids, before, "before_id")
-        return found[max(0, end - limit) : end], end > limit
+        return models[max(0, end - limit) : end], end > limit
     begin = 0
     if (after := request.query.get("after_id")) is not None:
         begin = _position(ids, after, "after_id") + 1
-    return found[begin : begin + limit], len(found) > begin + limit
+    return models[begin : begin + limit], len(models) > begin + limit
 
 
 def _position(ids: list[str], wanted: str, param: str) -> int:

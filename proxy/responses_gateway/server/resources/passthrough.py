@@ -261,8 +261,8 @@ def _refuse_wrong_path(path: str, *, below_root: bool) -> None:
 
 def _cause(request: web.Request, error: ApiError) -> ApiError:
     """Return the client's own error if there was one: a body that is cut looks like a backend that closed the connection."""
-    found = request.content.exception()
-    return found if isinstance(found, ApiError) else error
+    cause = request.content.exception()
+    return cause if isinstance(cause, ApiError) else error
 
 
 def _passed_on(request: web.Request, settings: Settings) -> CIMultiDict[str]:

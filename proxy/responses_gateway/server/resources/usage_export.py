@@ -80,10 +80,10 @@ def _labels(given: str, known: Sequence[str]) -> list[str]:
 
 
 def _format(request: web.Request) -> str:
-    found = request.query.get("format") or ("csv" if "text/csv" in request.headers.get("Accept", "") else "json")
-    if found not in ("csv", "json"):
+    format_asked = request.query.get("format") or ("csv" if "text/csv" in request.headers.get("Accept", "") else "json")
+    if format_asked not in ("csv", "json"):
         raise invalid_request("'format' must be json or csv.", "format", "invalid_value")
-    return found
+    return format_asked
 
 
 def _shown(by: Sequence[str], labels: Sequence[Any]) -> list[Any]:

@@ -17,20 +17,20 @@ from responses_gateway.probing.recommend import recommended_settings
 _ANSWER_TIMEOUT = 60
 
 
-def backends(pool: Pool, found: Autoconfiguration) -> list[dict[str, Any]]:
+def backends(pool: Pool, configuration: Autoconfiguration) -> list[dict[str, Any]]:
     """Return all backends as this worker sees them, including those that are being removed."""
     now = asyncio.get_running_loop().time()
     members = [*pool.members.by_name.values(), *pool.members.leaving]
-    return [_backend(member, now, found, leaving=member in pool.members.leaving) for member in members]
+    return [_backend(member, now, configuration, leaving=member in pool.members.leaving) for member in members]
 
 
 def merged_backends(views: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Return one list for several workers: each backend with the load of all of them, and the worst state."""
-    found: dict[str, dict[str, Any]] = {}
+    merged: dict[str, dict[str, Any]] = {}
     for backend in (backend for view in views for backend in view):
-        known = found.get(backend["name"])
+        known = merged.get(backend["name"])
         if known is None:
-            found[backend["name"]] = dict(backend)
+            merged[backend["name"]] = dict(backend)
             continue
         known["in_flight"] += backend["in_flight"]
         known["state"] = max(known["state"], backend["state"], key=("ready", "unhealthy", "draining").index)
@@ -39,7 +39,7 @@ def merged_backends(views: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
         known["breaker"] = max(known["breaker"], backend["breaker"], key=("closed", "half_open", "open").index)
         known["probed"] = known["probed"] or backend["probed"]
         known["adapted"] = known["adapted"] or backend["adapted"]
-    return list(found.values())
+    return list(merged.values())
 
 
 async def examine(member: Member) -> dict[str, Any]:
@@ -55,13 +55,13 @@ async def examine(member: Member) -> dict[str, Any]:
     }
 
 
-def _backend(member: Member, now: float, found: Autoconfiguration, *, leaving: bool) -> dict[str, Any]:
-    profile = found.profiles.get(str(member.backend.url))
+def _backend(member: Member, now: float, configuration: Autoconfiguration, *, leaving: bool) -> dict[str, Any]:
+    profile = configuration.profiles.get(str(member.backend.url))
     return {
         **described(member, now),
         "leaving": leaving,
         "probed": None if profile is None else _probed(profile),
-        "adapted": found.taken,
+        "adapted": configuration.taken,
     }
 
 

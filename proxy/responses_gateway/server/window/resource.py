@@ -97,8 +97,8 @@ class Window:
         recording = await self._workers.ask_here("recording")
         contents = permission is Permission.CONTENT
         admin = contents and self._access.has_admin_paths
-        found = {"version": __version__, "contents": contents, "admin": admin, "recording": recording}
-        return json_answer({**found, **self._access.for_clients()})
+        answer = {"version": __version__, "contents": contents, "admin": admin, "recording": recording}
+        return json_answer({**answer, **self._access.for_clients()})
 
     async def live(self, request: web.Request) -> web.StreamResponse:
         """Answer with a stream of updates: the running requests, and those that have ended."""
@@ -119,15 +119,15 @@ class Window:
         intervals: dict[int, dict[str, Any]] = {}
         for interval in (interval for view in await self._intervals.get() for interval in view):
             _add(intervals.setdefault(interval["began"], {"began": interval["began"]}), interval)
-        found = [intervals[began] for began in sorted(intervals)]
-        return json_answer({"intervals": found, "first_token_buckets": LATENCY_BUCKETS, "gap_buckets": GAP_BUCKETS})
+        rows = [intervals[began] for began in sorted(intervals)]
+        return json_answer({"intervals": rows, "first_token_buckets": LATENCY_BUCKETS, "gap_buckets": GAP_BUCKETS})
 
     async def usage(self, request: web.Request) -> web.Response:
         """Answer with the usage of the last `days` days, of all workers together, and how much of each quota is used."""
-        found = next((shared for days, shared in self._usage.items() if str(days) == request.query.get("days")), None)
-        if found is None:
+        totals = next((shared for days, shared in self._usage.items() if str(days) == request.query.get("days")), None)
+        if totals is None:
             raise invalid_request(f"'days' must be one of {', '.join(map(str, PERIODS))}.", "days", "invalid_value")
-        return json_answer({**await found.get(), "quotas": await self._quotas.get()})
+        return json_answer({**await totals.get(), "quotas": await self._quotas.get()})
 
     async def search(self, request: web.Request) -> web.Response:
         """Answer with the ids of the recorded requests that contain a `text`, they or their answers."""

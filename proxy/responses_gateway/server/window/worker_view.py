@@ -42,11 +42,11 @@ _CHUNK = re.compile(rb"^data: ?(?!\[DONE\])", re.MULTILINE)
 class WorkerView:
     """Answers for this worker, whose name begins the ids of its requests."""
 
-    def __init__(self, responses: Responses, recent: RecentRequests, found: Autoconfiguration) -> None:
+    def __init__(self, responses: Responses, recent: RecentRequests, configuration: Autoconfiguration) -> None:
         self.name = recent.process
         self._responses = responses
         self._recent = recent
-        self._found = found
+        self._found = configuration
         self._usage = responses.reports.usage
         self._live_steps: dict[str, tuple[LiveSteps, asyncio.TimerHandle]] = {}
         self._searching = asyncio.Lock()
@@ -80,14 +80,14 @@ class WorkerView:
                 answers = await run_program(SEARCH_PROCESS, json.dumps(question).encode())
         except (OSError, ValueError):  # also `TimeoutError`
             raise ApiError(503, "The recordings could not be searched. Please try again.", code="search_failed") from None
-        found = [request_id for request_id, contains in zip(names.values(), answers, strict=False) if contains]
-        return {"found": found, "searched": len(answers), "recorded": len(names)}
+        matches = [request_id for request_id, contains in zip(names.values(), answers, strict=False) if contains]
+        return {"found": matches, "searched": len(answers), "recorded": len(names)}
 
     def intervals(self) -> list[dict[str, Any]]:
         """Return the intervals of the last hour, the oldest first."""
         self._responses.metrics.flush()
-        found: list[dict[str, Any]] = msgspec.to_builtins(list(self._recent.intervals))
-        return found
+        intervals: list[dict[str, Any]] = msgspec.to_builtins(list(self._recent.intervals))
+        return intervals
 
     async def unstored_usage(self, first: int, last: int, by: list[str]) -> list[list[Any]]:
         """Return what this worker has counted and cannot store, from day `first` to day `last`: labels and amounts."""
@@ -158,10 +158,10 @@ class WorkerView:
     async def _of_record(self, request_id: str, read: Any) -> dict[str, Any]:
         record = await self.record(request_id)
         try:
-            found: dict[str, Any] = await asyncio.to_thread(read, record["text"], record["name"])
+            contents: dict[str, Any] = await asyncio.to_thread(read, record["text"], record["name"])
         except UnusableRecord as error:
             raise ApiError(409, f"The record cannot be used: {error}.", code="unusable_record") from None
-        return found
+        return contents
 
     def _running(self) -> list[Creation]:
         return [activity for activity in self._responses.in_flight.activities if isinstance(activity, Creation)]

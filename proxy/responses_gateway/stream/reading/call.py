@@ -101,4 +101,4 @@ class PartialCall:
         if self.size > 2 * len(arguments) + 64:  # white space alone does not make such a difference
             return False
         known = self.arguments.text
-        return known == arguments or ((found := read_object(known)) is not None and found == read_object(arguments))
+        return known == arguments or ((value := read_object(known)) is not None and value == read_object(arguments))

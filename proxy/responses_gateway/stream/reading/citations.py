@@ -87,7 +87,7 @@ class CitationReader:
 def sentence_start(text: str) -> int:
     """Return where the sentence begins that ends at the end of a text."""
     end = len(text.rstrip(" .!?。！？\n"))
-    found = 0
+    start = 0
     for match in _SENTENCE_END.finditer(text, 0, end):
-        found = match.end()
-    return found
+        start = match.end()
+    return start

@@ -21,7 +21,7 @@ def spelled(tokens: list[TokenLogprob]) -> tuple[list[TokenLogprob], int]:
     """Return the tokens with their texts in place of their ids, without those that have no text (parts of a character), and how
     many alternatives were left out because only their ids are known."""
     dropped = 0
-    found: list[TokenLogprob] = []
+    entries: list[TokenLogprob] = []
     for token in tokens:
         if token.bytes is not None and _TOKEN_ID.fullmatch(token.token) and bytes(token.bytes) != token.token.encode():
             tops = token.top_logprobs or []
@@ -33,8 +33,8 @@ def spelled(tokens: list[TokenLogprob]) -> tuple[list[TokenLogprob], int]:
                 top.bytes = token.bytes
             token.top_logprobs = [top for top in tops if top in same or not _TOKEN_ID.fullmatch(top.token)]
         if token.token or token.bytes:
-            found.append(token)
-    return found, dropped
+            entries.append(token)
+    return entries, dropped
 
 
 def within(tokens: list[TokenLogprob], text: str) -> list[TokenLogprob]:
@@ -59,12 +59,12 @@ def split_at(tokens: list[TokenLogprob], text: str) -> tuple[list[TokenLogprob],
 def _place(tokens: list[TokenLogprob], wanted: bytes) -> tuple[int, int] | None:
     """Return where the last tokens in a row begin and end that spell a text."""
     for end in range(len(tokens), 0, -1):
-        found = b""
+        spelling = b""
         for begin in range(end - 1, -1, -1):
-            found = _bytes_of(tokens[begin]) + found
-            if len(found) >= len(wanted):
+            spelling = _bytes_of(tokens[begin]) + spelling
+            if len(spelling) >= len(wanted):
                 break
-        if found == wanted:
+        if spelling == wanted:
             return begin, end
     return None
 

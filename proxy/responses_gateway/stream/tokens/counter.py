@@ -110,17 +110,17 @@ class IdCount:
         unclosed = 0 if self._open_at is None else self.total - self._open_at
         match self._first:
             case "open":
-                found = self._thought
+                tokens = self._thought
             case "close":
-                found = self._before + self._thought
+                tokens = self._before + self._thought
             case "call" if not texted:
-                found = self._before + self._thought
+                tokens = self._before + self._thought
             case "none" if self._markers and not texted and ToolCall not in self._came:
-                found = 0
+                tokens = 0
                 unclosed = self.total
             case _:
                 return None
-        return found + unclosed - (unclosed > 0 and self._stopped)
+        return tokens + unclosed - (unclosed > 0 and self._stopped)
 
 
 class TokenCounter:
@@ -215,18 +215,18 @@ class TokenCounter:
         if not self._characters.get("reasoning"):
             self._complete_unshown(usage)
             return
-        found = self._thought_by_ids(usage.output)
+        tokens = self._thought_by_ids(usage.output)
         self.reasoning_from = "ids"
-        if found is None:
-            found = self._thought_by_text(usage.output)
+        if tokens is None:
+            tokens = self._thought_by_text(usage.output)
             self.reasoning_from = "tokenizer"
-        if found is None:
-            found = usage.reasoning
+        if tokens is None:
+            tokens = usage.reasoning
             self.reasoning_from = "backend"
-        if not found and self.reasoning_from == "backend":
-            found = _shared_out(usage.output, None, self._characters).get("reasoning", 0)
+        if not tokens and self.reasoning_from == "backend":
+            tokens = _shared_out(usage.output, None, self._characters).get("reasoning", 0)
             self.reasoning_from = "estimate"
-        usage.reasoning = min(max(found or 0, 1), usage.output)
+        usage.reasoning = min(max(tokens or 0, 1), usage.output)
 
     def _complete_unshown(self, usage: Usage) -> None:
         """Tell the tokens of reasoning where none was shown. A backend that hides thoughts does not send their ids; where all
@@ -241,8 +241,8 @@ class TokenCounter:
         """Return the tokens of all thoughts; None if the ids do not tell, or are not those of the whole output."""
         if self._id_total != output:
             return None
-        found = [turn.thought for turn in self._turns]
-        return None if None in found else sum(count or 0 for count in found)
+        counts = [turn.thought for turn in self._turns]
+        return None if None in counts else sum(count or 0 for count in counts)
 
     def _thought_by_text(self, output: int) -> int | None:
         """Return the tokens of all reasoning that was shown; None without a tokenizer that fits the model."""
@@ -372,8 +372,8 @@ def _texts(items: Iterable[dict[str, Any]], *, with_reasoning: bool) -> Iterable
 
 
 def _arguments(call: dict[str, Any]) -> str:
-    found = call.get("arguments", call.get("input", call.get("action")))
-    return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+    value = call.get("arguments", call.get("input", call.get("action")))
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _most_tokens(text: str) -> int:

@@ -183,10 +183,10 @@ class TokenMeter:
             self._runs.popleft()
             return
         text = run.text()[: run.window]
-        found = cut(self._encode, text)
-        if found is None and run.window < _LIMIT:
+        piece = cut(self._encode, text)
+        if piece is None and run.window < _LIMIT:
             run.window *= 2
             return
-        found = found or _cut_anyway(self._encode, text)
-        self._counts[run.kind] += len(found.ids)
-        run.drop(found.at)
+        piece = piece or _cut_anyway(self._encode, text)
+        self._counts[run.kind] += len(piece.ids)
+        run.drop(piece.at)

@@ -202,8 +202,8 @@ class Conversion:
         self._kinds = before
         if len(readings) != 1:
             return value
-        found, self._kinds = readings[0]
-        return found
+        meaning, self._kinds = readings[0]
+        return meaning
 
     def _of_type(self, schema: dict[str, Any], value: Any) -> Any:
         kinds = schema.get("type")

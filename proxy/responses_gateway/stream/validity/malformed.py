@@ -134,16 +134,16 @@ class _Reader:
 
     def _skip(self) -> str:
         """Skip white space; return the next character."""
-        found = _SPACE.match(self._text, self._at)
-        self._at = self._at if found is None else found.end()
+        match = _SPACE.match(self._text, self._at)
+        self._at = self._at if match is None else match.end()
         return self._text[self._at : self._at + 1]
 
     def _take(self, expression: re.Pattern[str]) -> str:
-        found = expression.match(self._text, self._at)
-        if found is None:
+        match = expression.match(self._text, self._at)
+        if match is None:
             raise _NoReading
-        self._at = found.end()
-        return found[1]
+        self._at = match.end()
+        return match[1]
 
     def _value(self, depth: int) -> Any:
         self._steps.take()
@@ -225,9 +225,9 @@ class _Reader:
                     raise _NoReading
                 self._kinds["invalid_escape"] = None
                 return body
-        found = json.loads(f'"{body}"', strict=False)
-        assert isinstance(found, str)
-        return found
+        value = json.loads(f'"{body}"', strict=False)
+        assert isinstance(value, str)
+        return value
 
 
 def _in_json(piece: re.Match[str]) -> str:

@@ -104,23 +104,23 @@ class ToolSchema:
         if type(schema) is bool:
             return None if schema else "false"
         if "$ref" in schema:
-            found = self._violation(self._definitions[schema["$ref"]], value, steps)
-            if found is not None:
-                return found
+            violation = self._violation(self._definitions[schema["$ref"]], value, steps)
+            if violation is not None:
+                return violation
         if value is None and schema.get("nullable") is True:
             return None
-        found = _own_violation(schema, value, steps) or self._combined(schema, value, steps)
-        if found is None and type(value) is dict:
-            found = self._in_object(schema, value, steps)
-        elif found is None and type(value) is list:
-            found = self._in_list(schema, value, steps)
-        return found
+        violation = _own_violation(schema, value, steps) or self._combined(schema, value, steps)
+        if violation is None and type(value) is dict:
+            violation = self._in_object(schema, value, steps)
+        elif violation is None and type(value) is list:
+            violation = self._in_list(schema, value, steps)
+        return violation
 
     def _combined(self, schema: Object, value: Any, steps: Steps) -> str | None:
         for one in schema.get("allOf", ()):
-            found = self._violation(one, value, steps)
-            if found is not None:
-                return found
+            violation = self._violation(one, value, steps)
+            if violation is not None:
+                return violation
         if "anyOf" in schema and not any(self.fits(one, value, steps) for one in schema["anyOf"]):
             return "anyOf"
         if "oneOf" in schema and sum(self.fits(one, value, steps) for one in schema["oneOf"]) != 1:
@@ -141,18 +141,18 @@ class ToolSchema:
             return None
         for name, member in value.items():
             steps.take()
-            found = None if names is True else self._violation(names, name, steps)
+            violation = None if names is True else self._violation(names, name, steps)
             known = name in properties
-            if found is None and known:
-                found = self._violation(properties[name], member, steps)
+            if violation is None and known:
+                violation = self._violation(properties[name], member, steps)
             for pattern, inner in patterns.items():
-                if found is None and matches(pattern, name, steps):
+                if violation is None and matches(pattern, name, steps):
                     known = True
-                    found = self._violation(inner, member, steps)
-            if found is None and not known:
-                found = "additionalProperties" if others is False else self._violation(others, member, steps)
-            if found is not None:
-                return found
+                    violation = self._violation(inner, member, steps)
+            if violation is None and not known:
+                violation = "additionalProperties" if others is False else self._violation(others, member, steps)
+            if violation is not None:
+                return violation
         return None
 
     def _in_list(self, schema: Object, value: list[Any], steps: Steps) -> str | None:
@@ -162,9 +162,9 @@ class ToolSchema:
             inner = first[at] if at < len(first) else items
             if inner is True and at >= len(first):
                 break
-            found = self._violation(inner, item, steps)
-            if found is not None:
-                return "items" if found == "false" else found
+            violation = self._violation(inner, item, steps)
+            if violation is not None:
+                return "items" if violation == "false" else violation
         if schema.get("uniqueItems") is True and len(value) > 1:
             steps.take(len(value))
             if any(type(item) in (dict, list) for item in value):
@@ -185,10 +185,10 @@ def _own_violation(schema: Object, value: Any, steps: Steps) -> str | None:
     if "const" in schema and not _is_among(value, [schema["const"]], steps):
         return "const"
     if type(value) is str:
-        found = _wrong_size(schema, value, "minLength", "maxLength")
-        if found is None and "pattern" in schema and not matches(schema["pattern"], value, steps):
-            found = "pattern"
-        return found
+        violation = _wrong_size(schema, value, "minLength", "maxLength")
+        if violation is None and "pattern" in schema and not matches(schema["pattern"], value, steps):
+            violation = "pattern"
+        return violation
     if type(value) is dict:
         steps.take(len(schema.get("required", ())))
         if any(name not in value for name in schema.get("required", ())):

@@ -284,10 +284,10 @@ class MessagesWriter(EventWriter):
 
     def blocks(self) -> list[str]:
         """Return the JSON of all blocks, for a message that is not streamed: those that the events tell of."""
-        found = [block for item in map(_decoded, self.done) for block in self._blocks_of(item)]
-        if not found and (thought := self._hidden_thought()):
-            found.append(f'{{"type":"text","text":{quote(thought)}}}')
-        return found
+        blocks = [block for item in map(_decoded, self.done) for block in self._blocks_of(item)]
+        if not blocks and (thought := self._hidden_thought()):
+            blocks.append(f'{{"type":"text","text":{quote(thought)}}}')
+        return blocks
 
     def _blocks_of(self, item: dict[str, Any]) -> Iterator[str]:
         match item["type"]:
@@ -334,8 +334,8 @@ def _input_of(item: Mapping[str, Any]) -> object:
     if item["type"] == "custom_tool_call":
         return {"input": item["input"]} if item["status"] == "completed" else {}
     text = item["arguments"]
-    found = read_object(text or "{}")
-    return {"__unparsedToolInput": {"raw": text, "len": len(text)}} if found is None else found
+    value = read_object(text or "{}")
+    return {"__unparsedToolInput": {"raw": text, "len": len(text)}} if value is None else value
 
 
 class Safeguards(NamedTuple):
@@ -415,9 +415,9 @@ class MessageStream(AnswerStream):
         for place, block in enumerate(blocks if stops else ()):
             if block.startswith('{"type":"text"'):
                 text = msgspec.json.decode(block)["text"]
-                found = [(text.index(stop), stop) for stop in stops if stop in text]
-                if found:
-                    end, stop = min(found)
+                places = [(text.index(stop), stop) for stop in stops if stop in text]
+                if places:
+                    end, stop = min(places)
                     return [*blocks[:place], *([f'{{"type":"text","text":{quote(text[:end])}}}'] if end else [])], stop
         return blocks, None
 

@@ -426,8 +426,8 @@ class ResponseStream(AnswerStream):
         """Add members to the last item, in its event and in the response."""
         events = self._writer.events
         item = self._writer.done[-1].encode("utf-8", "replace")
-        before, found, behind = events[-1].rpartition(item) if events else (b"", b"", b"")
-        if found:
+        before, middle, behind = events[-1].rpartition(item) if events else (b"", b"", b"")
+        if middle:
             self._extension = f",{json_text(members)[1:-1]}"
             events[-1] = before + item[:-1] + self._extension.encode() + item[-1:] + behind
 

@@ -32,10 +32,10 @@ def read_address(text: str) -> IPv4Address | IPv6Address | None:
 
 def is_public(address: str) -> bool:
     """Tell whether an address, as a resolver returns it, is that of a server on the public internet."""
-    found = read_address(address)
-    if isinstance(found, IPv4Address):
-        return _is_public_ipv4(found)
-    return found is not None and _is_public_ipv6(found)
+    ip = read_address(address)
+    if isinstance(ip, IPv4Address):
+        return _is_public_ipv4(ip)
+    return ip is not None and _is_public_ipv6(ip)
 
 
 def is_loopback(host: str) -> bool:
@@ -115,8 +115,8 @@ def address_in(hop: str) -> str | None:
         hop = hop[1:].partition("]")[0]
     elif hop.count(":") == 1:
         hop = hop.partition(":")[0]
-    found = read_address(hop)
-    return None if found is None else str(found)
+    ip = read_address(hop)
+    return None if ip is None else str(ip)
 
 
 def is_network(text: str) -> bool:
@@ -137,7 +137,7 @@ class Networks:
 
     def include(self, address: str | None) -> bool:
         """Tell whether an address is in one of them; what is no address, such as the path of a socket, is in none."""
-        found = read_address(address or "")
-        if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-            found = found.ipv4_mapped
-        return found is not None and any(found in network for network in self._networks)
+        ip = read_address(address or "")
+        if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
+            ip = ip.ipv4_mapped
+        return ip is not None and any(ip in network for network in self._networks)

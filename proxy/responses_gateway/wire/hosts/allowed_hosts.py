@@ -45,12 +45,12 @@ class AllowedHosts:
 
 
 def _entry(text: str) -> _Entry:
-    found = _ENTRY.fullmatch(text.strip())
-    host = looked_up(found["host"]) if found is not None else None
-    port = int(found["port"]) if found is not None and found["port"] else None
-    if found is None or host is None or port == 0 or (port or 0) > _LAST_PORT:
+    match = _ENTRY.fullmatch(text.strip())
+    host = looked_up(match["host"]) if match is not None else None
+    port = int(match["port"]) if match is not None and match["port"] else None
+    if match is None or host is None or port == 0 or (port or 0) > _LAST_PORT:
         raise ValueError("a host is a name, optionally with a port: mcp.example.com, *.example.com, tools.internal:9000")
-    return _Entry(f"{found['below'] or ''}{host}", port)
+    return _Entry(f"{match['below'] or ''}{host}", port)
 
 
 def is_entry(text: str, *, ports: bool, patterns: bool) -> bool:

@@ -124,8 +124,8 @@ class _Questions:
 
         verdicts = {call.tool_use_id: known_verdict(call) or unavailable("error") for call in calls}
         open_calls = [call for call in calls[:MOST_CALLS] if known_verdict(call) is None]
-        found = await all_results(judge, open_calls, _AT_ONCE)
-        return verdicts | {call.tool_use_id: verdict for call, verdict in zip(open_calls, found, strict=True)}
+        results = await all_results(judge, open_calls, _AT_ONCE)
+        return verdicts | {call.tool_use_id: verdict for call, verdict in zip(open_calls, results, strict=True)}
 
     async def _ask(self, question: str, tool: str, deadline: float) -> Verdict:
         loop = asyncio.get_running_loop()

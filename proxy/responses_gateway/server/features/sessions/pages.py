@@ -83,30 +83,30 @@ class SessionPages:
         """Answer `GET` with a session, and the tree of its threads. Raise `ApiError`."""
         session_id = request.match_info["id"]
         views = [_view(answer) for answer in await request.app[ASK_ALL]("session", session_id)]
-        found = _together(views, await self._stored_session(session_id))
-        if not found:
+        parts = _together(views, await self._stored_session(session_id))
+        if not parts:
             raise ApiError(404, f"There is no session `{session_id[:100]}`.", code="not_found")
         now = time.time()
-        part, running = found[0]
+        part, running = parts[0]
         shown = {"object": "session", **row(part, running, now), "threads": tree(part, running), "now": now}
         return json_answer({**shown, "earlier_requests": max(0, part.requests - len(part.kept))})
 
     async def _stored(self, key: str | None, session: str | None) -> list[SessionPart]:
         """Return what the store has of these; nothing while it is away, because what is remembered is shown."""
-        found: list[bytes] = []
+        rows: list[bytes] = []
         most = MOST_PARTS if session is None else _MOST_SEARCHED
         if self._memory.store is not None:
             with suppress(StoreUnavailable):
-                found = await self._memory.store.latest(most, None if key is None else tenant(key, ""))
+                rows = await self._memory.store.latest(most, None if key is None else tenant(key, ""))
         # Many of them take time.
-        return await asyncio.to_thread(lambda: [part for part in map(_part, found) if session in (None, part.owner.session)])
+        return await asyncio.to_thread(lambda: [part for part in map(_part, rows) if session in (None, part.owner.session)])
 
     async def _stored_session(self, session_id: str) -> list[SessionPart]:
-        found: list[tuple[bytes, list[bytes]]] = []
+        rows: list[tuple[bytes, list[bytes]]] = []
         if self._memory.store is not None:
             with suppress(StoreUnavailable):
-                found = await self._memory.store.of_session(session_id)
-        return [msgspec.structs.replace(_part(data), kept=list(map(_request, requests))) for data, requests in found]
+                rows = await self._memory.store.of_session(session_id)
+        return [msgspec.structs.replace(_part(data), kept=list(map(_request, requests))) for data, requests in rows]
 
 
 def _together(views: Sequence[View], stored: Iterable[SessionPart]) -> list[tuple[SessionPart, list[AgentRequest]]]:

@@ -182,12 +182,12 @@ def _wait(part: SessionPart, waiting: dict[str, float], call: str, at: float) ->
 
 def merged(parts: Iterable[SessionPart]) -> dict[str, SessionPart]:
     """Return the sessions of which there are parts, each once."""
-    found: dict[str, SessionPart] = {}
+    sessions: dict[str, SessionPart] = {}
     for part in parts:
-        known = found.get(part.id)
+        known = sessions.get(part.id)
         if known is None:
             copies = {name: copy(getattr(part, name)) for name in ("threads", "kept", "models", "calls", "results")}
-            found[part.id] = msgspec.structs.replace(part, **copies)
+            sessions[part.id] = msgspec.structs.replace(part, **copies)
             continue
         for name in (*_SUMS, "unreported"):
             setattr(known, name, getattr(known, name) + getattr(part, name))
@@ -203,12 +203,12 @@ def merged(parts: Iterable[SessionPart]) -> dict[str, SessionPart]:
         for call, began in part.results.items():
             known.results[call] = min(began, known.results.get(call, began))
         known.kept = sorted([*known.kept, *part.kept], key=lambda request: request.started)[-MOST_REQUESTS:]
-    for part in found.values():
+    for part in sessions.values():
         _join_pauses(part)
         if part.first is not None:
             _count(part, part.first)
             part.kept = [part.first, *part.kept]
-    return found
+    return sessions
 
 
 def _join_pauses(part: SessionPart) -> None:
@@ -301,7 +301,7 @@ def _shown(request: AgentRequest) -> dict[str, Any]:
 def _beginnings(threads: dict[str, ThreadPart]) -> dict[str, str]:
     """Return the request of its parent that began a thread, where that is known: of the answers that had called sub-agents
     before it began, the first one whose calls are not those of threads before."""
-    found: dict[str, str] = {}
+    beginnings: dict[str, str] = {}
     left = {name: [number for _, _, number in thread.spawns] for name, thread in threads.items()}
     for name, thread in sorted(threads.items(), key=lambda item: item[1].started):
         parent = threads.get(thread.parent or "")
@@ -311,9 +311,9 @@ def _beginnings(threads: dict[str, ThreadPart]) -> dict[str, str]:
         for at, (request_id, ended, _) in enumerate(parent.spawns):
             if numbers[at] and ended <= thread.started:
                 numbers[at] -= 1
-                found[name] = request_id
+                beginnings[name] = request_id
                 break
-    return found
+    return beginnings
 
 
 def _parents(threads: Mapping[str, ThreadPart]) -> dict[str, str | None]:

@@ -95,10 +95,10 @@ class KnownInput(msgspec.Struct, eq=False):
         fields = self.layout.fields
         form = self.form
         try:
-            found = self._found_in(body, self.layout, mark.encode())
-            if found is None:
+            pieces = self._found_in(body, self.layout, mark.encode())
+            if pieces is None:
                 return None
-            now, elements = found
+            now, elements = pieces
             large = self.values.large
             known = {name: value for name, value in large.items() if name in fields and now.fields.get(name) == fields[name]}
             new = {name: msgspec.json.decode(text) for name, text in now.fields.items() if name not in known}
