@@ -190,10 +190,10 @@ def _fetch(args: argparse.Namespace, protocol: CheckedProtocol) -> bytes:
 
 def _base_url(url: str, path: str) -> str:
     """Return the URL with its `/v1`, which may be missing, and without the path of the protocol."""
-    given = url.rstrip("/")
-    if given.endswith(path):
-        return given.removesuffix(path)
-    return given if given.endswith("/v1") else f"{given}/v1"
+    base = url.rstrip("/")
+    if base.endswith(path):
+        return base.removesuffix(path)
+    return base if base.endswith("/v1") else f"{base}/v1"
 
 
 def _responses_request(model: str, question: str, tools: bool) -> dict[str, Any]:
@@ -202,8 +202,8 @@ def _responses_request(model: str, question: str, tools: bool) -> dict[str, Any]
 
 
 def _messages_request(model: str, question: str, tools: bool) -> dict[str, Any]:
-    asked = [{"role": "user", "content": question}]
-    request: dict[str, Any] = {"model": model, "messages": asked, "stream": True, "max_tokens": _MOST_TOKENS}
+    messages = [{"role": "user", "content": question}]
+    request: dict[str, Any] = {"model": model, "messages": messages, "stream": True, "max_tokens": _MOST_TOKENS}
     tool = {name: _WEATHER_TOOL[name] for name in ("name", "description")}
     return {**request, "tools": [{**tool, "input_schema": _WEATHER_TOOL["parameters"]}]} if tools else request
 

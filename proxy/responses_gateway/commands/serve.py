@@ -147,18 +147,18 @@ def _flags(args: argparse.Namespace) -> dict[str, Any]:
 
 def _settings(args: argparse.Namespace, overrides: Mapping[str, Any], simulator: bool) -> Settings:
     """Return the settings of the command line, environment and file, with `overrides`. Raises `SettingsError`."""
-    given = {**_flags(args), **overrides}
+    values = {**_flags(args), **overrides}
     try:
-        settings = load(given, args.config, os.environ)
+        settings = load(values, args.config, os.environ)
     except SettingsError as error:
-        complaints = [*str(error).splitlines(), *_complaints_about_parsers(given, args.config)]
+        complaints = [*str(error).splitlines(), *_complaints_about_parsers(values, args.config)]
         raise SettingsError("\n".join(dict.fromkeys(complaints))) from None
     if not args.print_config:
         checks = [lambda: _require_backend(settings, simulator), lambda: _refuse_own_address(settings)]
         try:
             _check([*checks, *_file_checks(settings)])
         except SettingsError as error:
-            raise _as_written(error, origins(given, args.config, os.environ)) from None
+            raise _as_written(error, origins(values, args.config, os.environ)) from None
     return settings
 
 
@@ -198,10 +198,10 @@ def _as_written(error: SettingsError, written: Mapping[str, str]) -> SettingsErr
     return SettingsError("\n".join(lines))
 
 
-def _complaints_about_parsers(given: Mapping[str, Any], config: Path | None) -> list[str]:
+def _complaints_about_parsers(values: Mapping[str, Any], config: Path | None) -> list[str]:
     """Return what is wrong with the parsers, where other settings are wrong, too: users want to hear all of it at once."""
     try:
-        _require_parsers(load(given, config, os.environ, only={*PARSER_SETTINGS, "models"}))
+        _require_parsers(load(values, config, os.environ, only={*PARSER_SETTINGS, "models"}))
     except SettingsError as error:
         return str(error).splitlines()
     return []
@@ -249,10 +249,10 @@ def _work(args: argparse.Namespace) -> int:
 
 
 def _require_backend(settings: Settings, simulator: bool) -> None:
-    given = bool(settings.backend or settings.backends or settings.pools)
-    if simulator and given:
+    has_backend = bool(settings.backend or settings.backends or settings.pools)
+    if simulator and has_backend:
         raise SettingsError("--simulator starts a simulated backend: leave out --backend, or --simulator")
-    if not simulator and not given:
+    if not simulator and not has_backend:
         raise SettingsError(_NO_BACKEND)
 
 

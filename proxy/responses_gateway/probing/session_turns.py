@@ -99,10 +99,10 @@ def _lost(earlier: _Read, later: _Read, block: int, more: int | None) -> int | N
     return more + lost if lost > block else more
 
 
-async def _cause(questions: Questions, asked: _Messages, block: int, anew: Sequence[_Messages]) -> LostCause:
+async def _cause(questions: Questions, messages: _Messages, block: int, anew: Sequence[_Messages]) -> LostCause:
     """Find out why tokens were read again, by the same prompt again and again: one server has it as a whole then, or keeps
     nothing. If another session loses as much, whose last turn was kept, the server has not dropped it."""
-    reads = [await _read(questions, asked) for _ in range(_REPEATS)]
+    reads = [await _read(questions, messages) for _ in range(_REPEATS)]
     cached = [0 if read is None else read.cached or 0 for read in reads]
     if max(cached) - min(cached) > block:
         return "other_backend"
@@ -122,13 +122,13 @@ async def find_hints(questions: Questions) -> dict[str, bool]:
     return hints
 
 
-async def _keeping(questions: Questions, asked: _Messages, without: int, variables: Mapping[str, bool]) -> dict[str, bool]:
+async def _keeping(questions: Questions, messages: _Messages, without: int, variables: Mapping[str, bool]) -> dict[str, bool]:
     """Return the variable with which a prompt has the thought; nothing if none does that."""
-    every = await _read(questions, asked, variables)
+    every = await _read(questions, messages, variables)
     if every is None or every.tokens - without < _SEEN:
         return {}
     for name, value in variables.items():
-        one = await _read(questions, asked, {name: value})
+        one = await _read(questions, messages, {name: value})
         if one is not None and one.tokens - without >= _SEEN:
             return {name: value}
     return {}

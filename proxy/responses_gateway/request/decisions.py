@@ -110,17 +110,17 @@ def read_decisions(body: Object) -> Decisions:
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise missing("model") if not model else wrong_type("model", "a string")
-    given = body.get("input")
-    if given is None:
+    content = body.get("input")
+    if content is None:
         raise missing("input")
-    if not isinstance(given, str):
-        given = [_with_text(item) for item in object_list(given, "input")]
+    if not isinstance(content, str):
+        content = [_with_text(item) for item in object_list(content, "input")]
     if body.get("questions") is None:
         raise missing("questions")
     questions = object_list(body["questions"], "questions")
     _check_amount(questions, 1, _MOST_QUESTIONS, "questions")
-    asked = [_question(question, f"questions[{index}]") for index, question in enumerate(questions)]
-    return Decisions(model, given, asked, optional_text(body, "prompt_cache_key", "body"))
+    entries = [_question(question, f"questions[{index}]") for index, question in enumerate(questions)]
+    return Decisions(model, content, entries, optional_text(body, "prompt_cache_key", "body"))
 
 
 def read_label_ids(tokens: Sequence[int]) -> LabelIds:
@@ -209,13 +209,13 @@ def answer_of(question: Question, weights: Sequence[float]) -> Object:
 def _question(question: Object, path: str) -> Question:
     kind = filled_text(question, "type", path)
     name = optional_text(question, "name", path)
-    asked = _instructions(question, path)
+    instructions = _instructions(question, path)
     if kind == "predicate":
-        return Question(kind, name, path, asked, _YES_NO, _YES_NO)
+        return Question(kind, name, path, instructions, _YES_NO, _YES_NO)
     if kind == "choice":
-        return Question(kind, name, path, asked, *_options(question, "choices", "value", path))
+        return Question(kind, name, path, instructions, *_options(question, "choices", "value", path))
     if kind == "score":
-        return Question(kind, name, path, asked, *_options(question, "levels", "label", path))
+        return Question(kind, name, path, instructions, *_options(question, "levels", "label", path))
     known = "'predicate', 'choice', 'score'"
     message = f"Invalid value: {quote(kind)}. Supported values are: {known}."
     raise invalid_request(message, f"{path}.type", "invalid_value")
@@ -225,11 +225,11 @@ def _options(question: Object, key: str, member: str, path: str) -> tuple[list[s
     """Return the values of the options, and what the model reads of each."""
     if question.get(key) is None:
         raise missing(f"{path}.{key}")
-    given = object_list(question[key], f"{path}.{key}")
-    _check_amount(given, 2, _MOST_OPTIONS, f"{path}.{key}")
+    entries = object_list(question[key], f"{path}.{key}")
+    _check_amount(entries, 2, _MOST_OPTIONS, f"{path}.{key}")
     values: list[str | bool] = []
     words: list[str] = []
-    for index, option in enumerate(given):
+    for index, option in enumerate(entries):
         param = f"{path}.{key}[{index}]"
         value = option.get(member)
         if not isinstance(value, bool) or member == "label":
@@ -244,13 +244,13 @@ def _options(question: Object, key: str, member: str, path: str) -> tuple[list[s
 
 
 def _instructions(question: Object, path: str) -> str:
-    given = question.get("instructions")
-    if given is None:
+    content = question.get("instructions")
+    if content is None:
         raise missing(f"{path}.instructions")
-    if isinstance(given, str):
-        return given
+    if isinstance(content, str):
+        return content
     said: list[str] = []
-    for index, given_part in enumerate(object_list(given, f"{path}.instructions")):
+    for index, given_part in enumerate(object_list(content, f"{path}.instructions")):
         param = f"{path}.instructions[{index}]"
         part = _as_text(given_part)
         if part.get("type") != "input_text":

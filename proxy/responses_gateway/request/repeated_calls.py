@@ -128,5 +128,5 @@ def with_notices(messages: Sequence[Object], calls: Iterable[RanCall]) -> list[O
 
 
 def _ran_call(item: Mapping[str, Any], output: Any, place: int) -> RanCall:
-    asked = next((item[field] for field in _ASKED if field in item), None)
-    return RanCall(item["call_id"], str(item.get("name") or item.get("type")), asked, output, place)
+    arguments = next((item[field] for field in _ASKED if field in item), None)
+    return RanCall(item["call_id"], str(item.get("name") or item.get("type")), arguments, output, place)

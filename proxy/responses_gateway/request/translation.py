@@ -354,8 +354,8 @@ def _text(text: TextConfig) -> Object:
         fields: Object = {"format": {"type": "text"}}
     elif text.format["type"] == "json_schema":
         defaults: Object = {"type": "json_schema", "name": None, "description": None, "schema": None, "strict": None}
-        given = defaults | text.format
-        fields = {"format": {**given, "name": format_name(text.format), "strict": given["strict"] is True}}
+        text_format = defaults | text.format
+        fields = {"format": {**text_format, "name": format_name(text.format), "strict": text_format["strict"] is True}}
     else:
         fields = {"format": text.format}
     if text.verbosity is not None:

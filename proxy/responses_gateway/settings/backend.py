@@ -139,13 +139,13 @@ class BackendPool(BackendOptions):
 
     @model_validator(mode="after")
     def _check_source(self) -> BackendPool:
-        given = [name for name in _SOURCES if getattr(self, name)]
-        if len(given) != 1:
-            detail = f" ({' and '.join(given)} are given)" if given else ""
+        names = [name for name in _SOURCES if getattr(self, name)]
+        if len(names) != 1:
+            detail = f" ({' and '.join(names)} are given)" if names else ""
             raise ValueError(f"a pool needs exactly one of `dns`, `file` and `kubernetes`{detail}")
         for name in sorted({field for fields in _SOURCES.values() for field in fields} & self.model_fields_set):
-            if name not in _SOURCES[given[0]]:
-                raise ValueError(f"`{name}` has no effect with `{given[0]}`")
+            if name not in _SOURCES[names[0]]:
+                raise ValueError(f"`{name}` has no effect with `{names[0]}`")
         return self
 
 

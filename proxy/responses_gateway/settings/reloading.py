@@ -37,9 +37,9 @@ def reloaded(before: Settings, read: Settings) -> Reloaded:
     at_once = [name for name in changed if name in _AT_ONCE and not _needs_other_middleware(name, before, read)]
     later = [name for name in changed if name not in at_once]
     values = {name: getattr(read if name in at_once else before, name) for name in Settings.model_fields}
-    given = (before.model_fields_set - _AT_ONCE) | (read.model_fields_set & _AT_ONCE)
+    fields = (before.model_fields_set - _AT_ONCE) | (read.model_fields_set & _AT_ONCE)
     return Reloaded(
-        Settings.model_construct(_fields_set=given, **values),
+        Settings.model_construct(_fields_set=fields, **values),
         at_once,
         [name for name in later if name not in _SOCKETS],
         [name for name in later if name in _SOCKETS],

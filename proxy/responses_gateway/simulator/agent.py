@@ -77,8 +77,8 @@ def wrong_patch(request: ChatRequest) -> Script:
     """Send a patch whose last line is missing, and the complete patch when the gateway asks for a correction."""
     tool = request.tool("apply_patch")
     if tool is None:
-        asked = request.question.startswith("The input of a call of the tool")
-        return script(Say(_ADDITION if asked else "There is no tool for patches."))
+        is_question = request.question.startswith("The input of a call of the tool")
+        return script(Say(_ADDITION if is_question else "There is no tool for patches."))
     if request.tool_results:
         return script(final_text(request, _report(request)))
     return script(Think("A patch, written in a hurry."), patch_call(tool, _ADDITION.rpartition("\n")[0]))

@@ -60,18 +60,18 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
     dialect = _at_work(dialect, body)
     shown = read_by_model(request, options.strict_tools)
     prompt = shown.prompt_text(opens_thought=dialect.opens_thought, history=dialect.history)
-    given = chat_prompt_ids(body) if dialect.shape.server == "vllm" else None
-    prompt_tokens = tokenizer.count(prompt) if given is None else len(given)
+    ids = chat_prompt_ids(body) if dialect.shape.server == "vllm" else None
+    prompt_tokens = tokenizer.count(prompt) if ids is None else len(ids)
     check_prompt_length(prompt_tokens, dialect, options.max_model_len)
-    faults = _faults_now(directives.faults, request, app) if given is None else Faults()
+    faults = _faults_now(directives.faults, request, app) if ids is None else Faults()
     script = _constrained(_script(work.request, directives, dialect), work, request, options)
     style = _style(request, dialect, faults)
-    if given is not None:
-        continued = read_prompt(given, opens_thought=dialect.opens_thought)
+    if ids is not None:
+        continued = read_prompt(ids, opens_thought=dialect.opens_thought)
         style = replace(style, generated=len(continued.generated))
         _check_beginning(written_tokens(script, style), continued.generated)
     rendered = render(script, style)
-    stream = replace(_stream(body, model, dialect, prompt, prompt_tokens, rendered.calls), prompt_ids=given or ())
+    stream = replace(_stream(body, model, dialect, prompt, prompt_tokens, rendered.calls), prompt_ids=ids or ())
     pace = directives.tokens_per_second
     return AnswerPlan(
         rendered=rendered,
@@ -161,8 +161,8 @@ def _faults_now(faults: Faults, request: ChatRequest, app: web.Application) -> F
     step = len(request.tool_results)
     if faults.step is not None and faults.step != step:
         return Faults()
-    asked = request.question.partition("\n")[0]  # clients that ask for the rest of an answer add lines to their message
-    return faults if app[FAULT_COUNTS].count(f"{asked}\0{step}", faults.times) else Faults()
+    question = request.question.partition("\n")[0]  # clients that ask for the rest of an answer add lines to their message
+    return faults if app[FAULT_COUNTS].count(f"{question}\0{step}", faults.times) else Faults()
 
 
 def _script(request: ChatRequest, directives: Directives, dialect: Dialect) -> Script:
@@ -202,7 +202,7 @@ def _style(request: ChatRequest, dialect: Dialect, faults: Faults) -> Style:
 
 
 def _stream(body: dict[str, Any], model: str, dialect: Dialect, prompt: str, prompt_tokens: int, calls: int) -> Stream:
-    asked = body.get("stream_options") or {}
+    options = body.get("stream_options") or {}
     mode = dialect.usage
     has_history = any(message.get("role") == "assistant" for message in body["messages"])
     shape = dialect.shape
@@ -215,8 +215,8 @@ def _stream(body: dict[str, Any], model: str, dialect: Dialect, prompt: str, pro
         prompt_tokens=prompt_tokens,
         cached_tokens=prompt_tokens * 3 // 4 // 16 * 16 if has_history else 0,
         call_ids=[shape.call_id_prefix + secrets.token_hex(8) for _ in range(calls)],
-        include_usage=mode in ("last", "every") or (mode == "request" and bool(asked.get("include_usage"))),
-        usage_in_every_chunk=mode == "every" or (mode == "request" and bool(asked.get("continuous_usage_stats"))),
+        include_usage=mode in ("last", "every") or (mode == "request" and bool(options.get("include_usage"))),
+        usage_in_every_chunk=mode == "every" or (mode == "request" and bool(options.get("continuous_usage_stats"))),
         token_ids=bool(body.get("return_token_ids")) and shape.server == "vllm",
     )
 

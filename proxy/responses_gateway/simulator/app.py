@@ -91,8 +91,8 @@ def _check_key(request: web.Request) -> None:
     key = request.app[OPTIONS].api_key
     if key is None or not request.path.startswith("/v1"):
         return
-    given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    if not hmac.compare_digest(given.encode(), key.encode()):
+    value = request.headers.get("authorization", "").removeprefix("Bearer ")
+    if not hmac.compare_digest(value.encode(), key.encode()):
         raise status_error("vllm", 401)
 
 

@@ -132,8 +132,8 @@ async def detokenize(request: web.Request) -> web.Response:
 async def embeddings(request: web.Request) -> web.Response:
     """Handle `POST /v1/embeddings`: a small vector per input, the same for the same text."""
     body = parsed_body(await request.read(), request.content_type)
-    given = body.get("input")
-    inputs = [given] if isinstance(given, str) else list(given or ())
+    value = body.get("input")
+    inputs = [value] if isinstance(value, str) else list(value or ())
     data = [
         {"object": "embedding", "index": index, "embedding": _embedding(str(text), body.get("encoding_format"))}
         for index, text in enumerate(inputs)

@@ -87,8 +87,8 @@ def _check_tools(body: dict[str, Any], dialect: Dialect) -> None:
     choice = body.get("tool_choice")
     for number, tool in enumerate(tools or ()):
         if not isinstance(tool, dict) or not isinstance(tool.get("function"), dict):
-            given = f"<dict of {len(tool)} items>" if isinstance(tool, dict) else repr(tool)
-            raise _invalid("missing", f"body.tools.{number}.function", "Field required", input=given)
+            summary = f"<dict of {len(tool)} items>" if isinstance(tool, dict) else repr(tool)
+            raise _invalid("missing", f"body.tools.{number}.function", "Field required", input=summary)
     if choice not in (None, "none") and not tools:
         raise vllm_error("When using `tool_choice`, `tools` must be set. (parameter=tool_choice)", param="tool_choice")
     if not tools or dialect.parses_calls or choice == "none" or dialect.shape.server != "vllm":

@@ -117,8 +117,8 @@ def weakened(good: Script, work: Work, model: WeakModel) -> Script:
     request = work.request
     if not request.tools or request.body.get("tool_choice") == "none" or request.schema is not None:
         return good
-    asked = request.question.partition("\n")[0]  # behind it clients say where and when they run
-    place = f"{model.seed}\0{asked}\0{len(request.tool_results)}"
+    question = request.question.partition("\n")[0]  # behind it clients say where and when they run
+    place = f"{model.seed}\0{question}\0{len(request.tool_results)}"
     fault = _fault(model.rates, place, work.attempts)
     calls = [step for step in good.steps if isinstance(step, CallTool)]
     if fault is None or not (calls or fault in _WITHOUT_CALL):

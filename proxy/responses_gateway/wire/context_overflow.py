@@ -186,8 +186,8 @@ def names_overflow(code: str) -> bool:
     return code in _CODES or (len(code) <= 100 and says_overflow(_WORD_START.sub(" ", code)))
 
 
-def most_output(message: str, asked: int) -> int | None:
-    """Return the most tokens of output that a server lets a request ask for, which has `asked` for more; None if its message
+def most_output(message: str, limit: int) -> int | None:
+    """Return the most tokens of output that a server lets a request ask for, whose `limit` is more; None if its message
     says nothing of that: the largest number below what was asked for, where only the output is spoken of."""
     told = _THOUSANDS.sub("", message[:_LONGEST].lower())
     text = told.translate(_MARKS)
@@ -195,7 +195,7 @@ def most_output(message: str, asked: int) -> int | None:
         return int(paid[1])
     if not _OUTPUT.search(text) or any(other.search(text) for other in (_INPUT, _WINDOW, _OTHER_LIMIT)):
         return None
-    most = max((number for number in map(int, _TOKEN_COUNT.findall(told)) if number < asked), default=None)
+    most = max((number for number in map(int, _TOKEN_COUNT.findall(told)) if number < limit), default=None)
     return most - 1 if most is not None and _EXCLUSIVE.search(text) else most
 
 
@@ -231,9 +231,9 @@ def _is_of_something_else(sentence: str) -> bool:
 
 def _asks_for_too_much(text: str) -> bool:
     """Tell whether the output that was asked for would not fit by itself, and the prompt would: no shorter one helps."""
-    asked = number_in(_ASKED, text)
+    output = number_in(_ASKED, text)
     window = number_in(_WINDOW, text)
-    return bool(asked and window and asked >= window and (number_in(_OF_PROMPT, text) or 0) < window)
+    return bool(output and window and output >= window and (number_in(_OF_PROMPT, text) or 0) < window)
 
 
 def number_in(pattern: re.Pattern[str], text: str) -> int | None:

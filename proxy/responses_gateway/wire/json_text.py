@@ -292,6 +292,6 @@ class CustomInput:
         if isinstance(value, dict):
             values = [v[1] if isinstance(v, list) and len(v) == 2 and v[0] == self.tool else v for v in value.values()]
             strings = [v for v in values if isinstance(v, str)]
-            given = value.get(self.member)
-            value = given if isinstance(given, str) else strings[0] if len(strings) == 1 else value
+            entry = value.get(self.member)
+            value = entry if isinstance(entry, str) else strings[0] if len(strings) == 1 else value
         return sendable(value) if isinstance(value, str) else arguments if value else ""

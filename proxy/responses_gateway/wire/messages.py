@@ -207,11 +207,11 @@ def error_body(error: ApiError, request_id: str | None) -> dict[str, Any]:
 def full_context(message: str) -> str:
     """Return the message of a server about a full context in the words that clients of this protocol act on: at some Claude
     Code compacts the conversation, at others it asks for fewer tokens."""
-    window, prompt, asked = _numbers_in(message)
+    window, prompt, output = _numbers_in(message)
     if window is None or prompt is None:
         return f"prompt is too long: {message}"
-    if prompt < window and asked is not None:
-        sum_of_both = f"{prompt} + {asked} > {window}"
+    if prompt < window and output is not None:
+        sum_of_both = f"{prompt} + {output} > {window}"
         advice = "decrease input length or `max_tokens` and try again"
         return f"input length and `max_tokens` exceed context limit: {sum_of_both}, {advice}"
     return f"prompt is too long: {prompt} tokens > {window} maximum"
@@ -220,13 +220,13 @@ def full_context(message: str) -> str:
 def _is_sum(message: str) -> bool:
     """Tell whether a server says that the prompt fits, but not together with the output that was asked for. Clients of this
     protocol ask for less then, also where that alone would fill the context."""
-    window, prompt, asked = _numbers_in(message)
-    return window is not None and prompt is not None and asked is not None and prompt < window < prompt + asked
+    window, prompt, output = _numbers_in(message)
+    return window is not None and prompt is not None and output is not None and prompt < window < prompt + output
 
 
 def _numbers_in(message: str) -> tuple[int | None, int | None, int | None]:
     """Return the tokens of the window, those of the prompt, and those that were asked for; None for what is not told."""
-    asked = number_in(_ASKED, message)
+    output = number_in(_ASKED, message)
     both = number_in(_BOTH, message)
-    rest = None if asked is None or both is None else both - asked
-    return number_in(_WINDOW, message), rest or number_in(_PROMPT, message), asked
+    rest = None if output is None or both is None else both - output
+    return number_in(_WINDOW, message), rest or number_in(_PROMPT, message), output

@@ -172,12 +172,12 @@ def continued_fields(
 ) -> dict[str, Any] | None:
     """Return all fields of a body. `mark` stands for the first `elements` of the list of this `name`: None if it does not begin
     with it. Raises `ApiError` 400."""
-    given = new.get(name)
-    if not isinstance(given, list) or given[:1] != [mark]:
+    entries = new.get(name)
+    if not isinstance(entries, list) or entries[:1] != [mark]:
         return None
     if _deeper_than(new, MAX_DEPTH):
         raise _too_deep()
-    return {**new, **known, name: [*elements, *given[1:]]}
+    return {**new, **known, name: [*elements, *entries[1:]]}
 
 
 def _checked(fields: dict[str, Any]) -> ResponsesRequest:

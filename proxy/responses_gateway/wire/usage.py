@@ -52,8 +52,8 @@ def counts_of(usage: ChatUsage) -> Usage | None:
     prompt = usage.prompt_tokens_details or PromptTokensDetails()
     completion = usage.completion_tokens_details or CompletionTokensDetails()
     details = (prompt.cached_tokens, prompt.created_cache_tokens, completion.reasoning_tokens)
-    given = (usage.prompt_tokens, usage.completion_tokens, *details)
-    counts = Usage(*[None if count is None else possible(count) for count in given])
+    numbers = (usage.prompt_tokens, usage.completion_tokens, *details)
+    counts = Usage(*[None if count is None else possible(count) for count in numbers])
     if counts.input is None and counts.output is None:
         return None
     missing = (possible(usage.total_tokens) or 0) - (counts.input or 0) - (counts.output or 0)

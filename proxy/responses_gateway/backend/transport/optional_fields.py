@@ -92,8 +92,8 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
             if instead or not field.needed:
                 following[path] = instead
     if LIMIT in added and following == changes:
-        asked = next((int(fields[name]) for name in _LIMITS if name in fields), 0)
-        most = most_output(searched_text(refusal), min(asked, int(changes.get(LIMIT, asked))))
+        limit = next((int(fields[name]) for name in _LIMITS if name in fields), 0)
+        most = most_output(searched_text(refusal), min(limit, int(changes.get(LIMIT, limit))))
         if most is not None:
             following[LIMIT] = str(most)
     return following

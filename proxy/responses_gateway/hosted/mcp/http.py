@@ -121,49 +121,49 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             return await self._sent(request, None)
         self.session_id = request.headers.get("mcp-session-id")
         message = jsonrpc_message_adapter.validate_json(await request.aread(), by_name=False)
-        asked = message.id if isinstance(message, JSONRPCRequest) else None
+        request_id = message.id if isinstance(message, JSONRPCRequest) else None
         self.pending.add(request)
         try:
-            answer = await self._sent(request, asked)
+            answer = await self._sent(request, request_id)
         except BaseException as error:
             self.pending.discard(request)
             if not self._requests or not isinstance(error, httpx2.TransportError):
                 raise
-            content = b"" if asked is None else self._loss(asked, error)
+            content = b"" if request_id is None else self._loss(request_id, error)
             return httpx2.Response(httpx2.codes.OK, headers={"content-type": "application/json"}, content=content)
-        if answer.status_code >= httpx2.codes.BAD_REQUEST and asked is not None:
+        if answer.status_code >= httpx2.codes.BAD_REQUEST and request_id is not None:
             try:
-                await self._note_error(asked, answer)
+                await self._note_error(request_id, answer)
             except BaseException:
                 await answer.aclose()
                 raise
         return answer
 
-    def _loss(self, asked: str | int, error: httpx2.TransportError) -> bytes:
+    def _loss(self, request_id: str | int, error: httpx2.TransportError) -> bytes:
         """Return what stands for the answer to a request whose connection was lost."""
-        self.lost.add(asked)
+        self.lost.add(request_id)
         failure = ErrorData(code=CONNECTION_CLOSED, message="", data=not isinstance(error, httpx2.ConnectError))
-        return JSONRPCError(jsonrpc="2.0", id=asked, error=failure).model_dump_json().encode()
+        return JSONRPCError(jsonrpc="2.0", id=request_id, error=failure).model_dump_json().encode()
 
-    async def _unless_lost(self, parts: AsyncIterator[bytes], asked: str | int) -> AsyncIterator[bytes]:
+    async def _unless_lost(self, parts: AsyncIterator[bytes], request_id: str | int) -> AsyncIterator[bytes]:
         """Yield a body that is whole, or the error of a request whose connection was lost."""
         try:
             async for part in parts:
                 yield part
         except httpx2.TransportError as error:
-            yield self._loss(asked, error)
+            yield self._loss(request_id, error)
 
-    async def _note_error(self, asked: str | int, answer: httpx2.Response) -> None:
+    async def _note_error(self, request_id: str | int, answer: httpx2.Response) -> None:
         """Note that a request was answered with the status of an error."""
         explained = False
         if answer.headers.get("content-type", "").lower().startswith("application/json"):
             with suppress(httpx2.StreamError, ValueError):
                 body = jsonrpc_message_adapter.validate_json(await answer.aread(), by_name=False)
                 explained = isinstance(body, JSONRPCError)
-        self.errors[asked] = HttpErrorAnswer(answer.status_code, explained)
+        self.errors[request_id] = HttpErrorAnswer(answer.status_code, explained)
 
-    async def _sent(self, request: httpx2.Request, asked: str | int | None) -> httpx2.Response:
-        """Send a request, until whose answer is closed it is pending. `asked` is the id of what is asked with it."""
+    async def _sent(self, request: httpx2.Request, request_id: str | int | None) -> httpx2.Response:
+        """Send a request, until whose answer is closed it is pending. `request_id` is the id of what is asked with it."""
         response = await (self._to_public(request) if self._public_only else self._inner.handle_async_request(request))
         if _leads_elsewhere(request, response):
             await response.aclose()
@@ -174,8 +174,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         content_type = response.headers.get("content-type", "").lower()
         parts = read_body(self._bounded(request, response), content_type, self._reader)
-        if asked is not None and self._requests and not content_type.startswith(EVENT_STREAM):
-            parts = self._unless_lost(parts, asked)
+        if request_id is not None and self._requests and not content_type.startswith(EVENT_STREAM):
+            parts = self._unless_lost(parts, request_id)
         stream = _Body(parts, response.stream, partial(self.pending.discard, request))
         headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _OF_THE_BODY]
         # Without the server's charset: there are decoders that may take for ever, and messages are UTF-8.

@@ -111,8 +111,8 @@ def _delimiter(place: Mapping[str, Any], literal_key: str, pattern_key: str) -> 
         return Expression(place[pattern_key])
     if literal_key not in place:
         return None
-    given = place[literal_key]
-    literals = [given] if isinstance(given, str) else given
+    literal = place[literal_key]
+    literals = [literal] if isinstance(literal, str) else literal
     if not isinstance(literals, list) or not literals or not all(isinstance(text, str) and text for text in literals):
         raise TemplateError(f"{literal_key} must be a text, or several")
     return Literals(literals)

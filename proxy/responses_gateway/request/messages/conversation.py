@@ -275,9 +275,9 @@ class Conversation(msgspec.Struct):
             self._open.add(fields["id"])
         elif kind in ("server_tool_use", "mcp_tool_use"):
             name = filled_text(fields, "name", path)
-            asked = _input_of(fields)
-            if name == "web_search" and isinstance(asked, dict) and isinstance(asked.get("query"), str):
-                fields = {**fields, "input": {"queries": [asked["query"]]}}
+            arguments = _input_of(fields)
+            if name == "web_search" and isinstance(arguments, dict) and isinstance(arguments.get("query"), str):
+                fields = {**fields, "input": {"queries": [arguments["query"]]}}
             self._call(fields, _SERVER_TOOLS.get(name, name), path)
         elif kind.endswith("_tool_result"):
             self._server_result(fields, path)

@@ -266,15 +266,15 @@ class _BodyReader:
         """Read the tools, unless they are those that are known."""
         body = self._body
         content = self._content
-        given = (body.tool_choice, list(content.referenced), content.defined, self._hosted)
-        if known is not None and known.tools.given == given and same_list(body.tools, known.tools.declared):
+        source = (body.tool_choice, list(content.referenced), content.defined, self._hosted)
+        if known is not None and known.tools.given == source and same_list(body.tools, known.tools.declared):
             self._places.tools = list(known.tools.places)
             self._report.repeat(known.tools.losses)
             return known.tools
         reported = self._report.size
         reader = ToolReader(self._hosted, self._places, self._report)
         fields = reader.read(body.tools or [], body.tool_choice, content.referenced, content.defined)
-        return ReadTools(body.tools, given, fields, self._places.tools, self._report.losses()[reported:])
+        return ReadTools(body.tools, source, fields, self._places.tools, self._report.losses()[reported:])
 
 
 def _refuse_unavailable(body: MessagesRequest) -> None:
@@ -356,9 +356,9 @@ def _report_used(body: MessagesRequest, user: str, report: LossReport) -> None:
 
 def _report_unused(extra: Mapping[str, object], report: LossReport) -> None:
     """Report the fields that mean nothing here."""
-    given = [name for name, value in extra.items() if value is not None]
-    for name in MACHINERY.intersection(given):
+    names = [name for name, value in extra.items() if value is not None]
+    for name in MACHINERY.intersection(names):
         report.ignored("parameter", name, "for Anthropic's own servers", name, matters=False)
-    unknown = [name for name in given if name not in MACHINERY]
+    unknown = [name for name in names if name not in MACHINERY]
     if unknown:
         report.ignored("parameter", "unknown", f"not known here: {', '.join(unknown)[:200]}", unknown[0])

@@ -32,22 +32,22 @@ _REFUSED = re.compile(
 def other_format(refusal: bytes, body: Mapping[str, Any]) -> Object:
     """Return the fields of a refused request with another format, if the refusal is about the type of the one that it has; else
     nothing. Servers want the word JSON in the messages where they get no schema, and the model has to be told what it was."""
-    asked = body.get("response_format")
+    response_format = body.get("response_format")
     said = searched_text(refusal)
     refused = _REFUSED.search(said)
-    if refused is None or asked in (None, _ANY_OBJECT, _TEXT):
+    if refused is None or response_format in (None, _ANY_OBJECT, _TEXT):
         return {}
-    if asked["type"] == "json_object" and not refused["tools"]:
+    if response_format["type"] == "json_object" and not refused["tools"]:
         return {"response_format": _ANY_OBJECT} if "json_schema" in said else {}
-    schema = json_text(asked.get("json_schema", _ANY_OBJECT["json_schema"])["schema"])
+    schema = json_text(response_format.get("json_schema", _ANY_OBJECT["json_schema"])["schema"])
     other, first = (_TEXT, "Call functions as usual. ") if refused["tools"] else ({"type": "json_object"}, "")
     return {"response_format": other, "messages": _with_words(body["messages"], first + _WORDS + schema)}
 
 
 def losses_of_format(body: Mapping[str, Any], sent: Mapping[str, Any]) -> list[Loss]:
     """Return what a client is told of a request whose format was given another form."""
-    asked = body.get("response_format")
-    return [TOLD] if asked and sent.get("response_format") not in (asked, _ANY_OBJECT) else []
+    response_format = body.get("response_format")
+    return [TOLD] if response_format and sent.get("response_format") not in (response_format, _ANY_OBJECT) else []
 
 
 def _with_words(messages: Sequence[Object], words: str) -> list[Object]:

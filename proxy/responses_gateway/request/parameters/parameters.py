@@ -246,9 +246,9 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
     """Return the fields of the chat request that are neither messages nor tools. `hosted` are the kinds of hosted tools that
     can be run. Raises `ApiError` 400."""
     fields = _extras(request, policy, report)
-    given = request.model_fields_set
+    set_fields = request.model_fields_set
     for parameter in COPIED:
-        value = getattr(request, parameter.name) if parameter.name in given else None
+        value = getattr(request, parameter.name) if parameter.name in set_fields else None
         if value is not None:
             fields[parameter.name] = value
             report.preserved("parameter", parameter.name)
@@ -265,9 +265,9 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
         report.adapted("parameter", "service_tier", "sent as a priority")
     if request.background_options is not None:
         _background_options(request, request.background_options, policy, report, fields)
-    if not _IGNORED.isdisjoint(given):
+    if not _IGNORED.isdisjoint(set_fields):
         _ignored(request, policy, report, fields, has_priority=has_priority)
-    _gateway_parameters(request, given, policy, report)
+    _gateway_parameters(request, set_fields, policy, report)
     if policy.template_variables:
         fields[_VARIABLES] = {**policy.template_variables, **_variables(fields)}
     return fields
@@ -479,7 +479,7 @@ def _logprobs(request: ResponsesRequest, policy: Policy, report: LossReport, fie
         report.ignored("parameter", "top_logprobs", "include does not ask for log probabilities", "top_logprobs", matters=False)
 
 
-def _gateway_parameters(request: ResponsesRequest, given: Container[str], policy: Policy, report: LossReport) -> None:
+def _gateway_parameters(request: ResponsesRequest, fields: Container[str], policy: Policy, report: LossReport) -> None:
     """Report the parameters that the gateway itself implements."""
     if request.max_tool_calls is not None:
         report.adapted("parameter", "max_tool_calls", "enforced by the gateway")
@@ -488,7 +488,7 @@ def _gateway_parameters(request: ResponsesRequest, given: Container[str], policy
     if request.metadata:
         report.preserved("parameter", "metadata")
     for name in STATEFUL:
-        if name in given and getattr(request, name):
+        if name in fields and getattr(request, name):
             report.preserved("parameter", name)
     if policy.stores_responses and request.store is not None:
         report.preserved("parameter", "store")

@@ -104,9 +104,9 @@ def require_key(keys: Keys, headers: Mapping[str, str]) -> str:
 
 def require_admin_key(settings: Settings, headers: Mapping[str, str]) -> None:
     """Raise `ApiError` 401 unless the headers have the admin key, with which operators change the gateway and see contents."""
-    scheme, _, given = headers.get("Authorization", "").partition(" ")
+    scheme, _, credential = headers.get("Authorization", "").partition(" ")
     wanted = (settings.admin_key or SecretStr("")).get_secret_value().encode()
-    right = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), wanted)
+    right = hmac.compare_digest(credential.strip().encode("utf-8", "surrogateescape"), wanted)
     if not wanted or scheme.lower() != "bearer" or not right:
         message = "This needs the gateway's admin key: send it as `Authorization: Bearer …`."
         raise ApiError(401, message, type="authentication_error", code="invalid_api_key")
@@ -153,8 +153,8 @@ def _own_key(client: str | None, headers: Mapping[str, str]) -> tuple[str, str |
     the key, and this rollout; nothing for a client with a name, whose key is the gateway's. Raise `ApiError` 400."""
     if client is not None:
         return "", None
-    given = headers.get("Authorization")
-    authorization = given.strip() if given else f"Bearer {headers.get('X-Api-Key') or headers.get('Api-Key') or ''}"
+    header = headers.get("Authorization")
+    authorization = header.strip() if header else f"Bearer {headers.get('X-Api-Key') or headers.get('Api-Key') or ''}"
     if ":" not in authorization or authorization[:7].lower() != "bearer ":
         return authorization, None
     return divided(authorization)

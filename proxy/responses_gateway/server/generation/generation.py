@@ -266,7 +266,7 @@ class Generation:
             opening.cancel()
             raise
 
-    async def _wait_for(self, asked: Coroutine[Any, Any, _R]) -> _R | None:
+    async def _wait_for(self, work: Coroutine[Any, Any, _R]) -> _R | None:
         """Return what comes of asking a backend; None if `_end_wait` came before.
 
         `asyncio.timeout` ends a wait in the same way, and costs eight calls more where no time is set."""
@@ -274,7 +274,7 @@ class Generation:
         assert task is not None
         self._waiting = task
         try:
-            return await asked
+            return await work
         except asyncio.CancelledError:
             if self._waiting is not None or task.cancelling() > 1:  # somebody else has cancelled it
                 raise

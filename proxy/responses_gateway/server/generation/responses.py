@@ -468,13 +468,13 @@ def _record(recording: Recording, prepared: PreparedRequest, translator: Transla
 def _tell(trace: Trace, prepared: PreparedRequest, traced: Iterable[Traced]) -> None:
     """Have a trace tell what the client asked for."""
     request = prepared.context.request
-    asked = response_attributes(
+    attributes = response_attributes(
         conversation=prepared.context.conversation,
         previous=request.previous_response_id,
         effort=request.reasoning.effort if request.reasoning is not None else None,
         service_tier=request.service_tier,
     )
-    trace.asked(asked)
+    trace.asked(attributes)
     for tell in traced:
         tell(prepared, trace)
 

@@ -206,8 +206,8 @@ EXCHANGE: web.RequestKey[Exchange] = web.RequestKey("exchange", Exchange)
 
 def request_id_of(request: web.Request) -> str:
     """Return the id that the client gave to a request, or a new one."""
-    given = request.headers.get("X-Request-Id")
-    return given if given is not None and _GIVEN.fullmatch(given) else new_request_id()
+    header = request.headers.get("X-Request-Id")
+    return header if header is not None and _GIVEN.fullmatch(header) else new_request_id()
 
 
 def new_request_id() -> str:

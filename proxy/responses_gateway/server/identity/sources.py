@@ -40,8 +40,8 @@ class ProxyReader:
 
     def _trusts(self, request: web.Request) -> bool:
         if self._secret is not None:
-            given = request.headers.get(PROXY_SECRET_HEADER, "").encode("utf-8", "surrogateescape")
-            if hmac.compare_digest(given, self._secret):
+            header = request.headers.get(PROXY_SECRET_HEADER, "").encode("utf-8", "surrogateescape")
+            if hmac.compare_digest(header, self._secret):
                 return True
         return self._networks.include(request.remote)
 

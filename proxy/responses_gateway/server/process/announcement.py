@@ -76,9 +76,9 @@ def _show_next_steps(settings: Settings, url: str, operations: str | None, strea
     if models is None and not specs:
         models = []  # of pools nothing is known here
     if models is None:
-        asked = " ".join(spec.url for spec in specs)
+        urls = " ".join(spec.url for spec in specs)
         stream.write(
-            f"\nThe gateway listens at {reachable}/v1, but no backend answers yet: {asked}\n"
+            f"\nThe gateway listens at {reachable}/v1, but no backend answers yet: {urls}\n"
             "Is the server running, and is its URL right? The next steps follow when it answers. Ctrl-C stops the gateway.\n\n"
         )
         stream.flush()

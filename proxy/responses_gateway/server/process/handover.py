@@ -85,8 +85,8 @@ class Handover:
         logs.logger().info("rolled", extra=logs.fields(workers=1, retiring=1))
 
 
-async def _pass_on(given: StopSignals, to: StopSignals) -> None:
-    await given.stop.wait()
+async def _pass_on(signals: StopSignals, to: StopSignals) -> None:
+    await signals.stop.wait()
     to.give("stop")
-    await given.stop_now.wait()
+    await signals.stop_now.wait()
     to.give("stop_now")

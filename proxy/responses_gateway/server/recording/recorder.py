@@ -108,8 +108,8 @@ class Recorder:
         is the API that it came through."""
         if time.time() >= self.until:
             return None
-        given = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)
-        secrets = {*self._keys, *given, headers.get("Cookie", "")}
+        keys = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)
+        secrets = {*self._keys, *keys, headers.get("Cookie", "")}
         return Recording(
             self.keep,
             unwritable=tuple(secret for secret in secrets if len(secret) >= SHORTEST_SECRET),  # "none" is no key

@@ -105,13 +105,13 @@ class Answers:
         return reading.request, reading, growing
 
     async def _respond(self, request: web.Request, creation: Creation, read: Asked) -> web.StreamResponse:
-        asked, reading, growing = read
+        body, reading, growing = read
         try:
-            await creation.prepare(asked, reading=reading, growing=growing)
+            await creation.prepare(body, reading=reading, growing=growing)
             continues = creation.prepared.record is not None and creation.in_force.settings.on_disconnect == "continue"
-            if asked.background or (asked.stream and continues):
-                return await self._detach(request, creation, asked)
-            if asked.stream:
+            if body.background or (body.stream and continues):
+                return await self._detach(request, creation, body)
+            if body.stream:
                 return await _stream_answer(request, creation)
             return await _whole_answer(creation, self._protocol)
         except ApiError as error:
@@ -119,7 +119,7 @@ class Answers:
                 raise
             raise reading.error(error) from None
 
-    async def _detach(self, request: web.Request, creation: Creation, asked: ResponsesRequest) -> web.StreamResponse:
+    async def _detach(self, request: web.Request, creation: Creation, body: ResponsesRequest) -> web.StreamResponse:
         """Let the response run without this request, or wait; answer with how it stands, or with its stream."""
         for postpone in self._responses.additions.postponements:
             waits = await postpone(creation.prepared, creation.translator, creation.log, creation.in_force.settings)
@@ -128,11 +128,11 @@ class Answers:
         response = new_response(self._background, creation)
         assert self._background is not None
         generation = creation.start(response)
-        if not asked.background:
+        if not body.background:
             await generation.open_within(creation.in_force.settings.header_grace)
         snapshot = await asyncio.shield(self._background.start(response, creation, generation))
         headers = loss_header(creation.log.facts.losses)
-        if asked.stream:
+        if body.stream:
             follower = Follower(
                 request,
                 self._background.store,
@@ -159,9 +159,9 @@ class Compaction:
         responses = self._responses
         body = await read_json_body(request)
         # In a thread, so that no other stream waits for a long history.
-        asked = await in_thread(request, lambda: parse_request({**read_object(body), "store": False}))
+        parsed = await in_thread(request, lambda: parse_request({**read_object(body), "store": False}))
         caller = caller_of(request, RESPONSES, responses.live.current, "POST /v1/responses/compact")
-        summary = await responses.summarise(with_trigger(asked), caller)
+        summary = await responses.summarise(with_trigger(parsed), caller)
         response = msgspec.json.decode(summary.translator.response.json())
         shown = {name: response[name] for name in ("id", "created_at", "usage")}
         compacted = msgspec.json.encode({**shown, "object": "response.compaction", "output": summary.output})

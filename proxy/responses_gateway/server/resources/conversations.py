@@ -100,14 +100,14 @@ class Conversations:
 
     def _new_items(self, request: web.Request, body: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the items of a body, after checking that a response can build on all of them."""
-        given = body.get("items")
-        if not isinstance(given, list):
+        items = body.get("items")
+        if not isinstance(items, list):
             raise invalid_request("Invalid type for 'items': a list is expected.", "items", "invalid_type")
-        if len(given) > _MAX_ITEMS:
+        if len(items) > _MAX_ITEMS:
             raise invalid_request(f"Invalid 'items': at most {_MAX_ITEMS} at a time.", "items", "array_above_max_length")
-        check_kept_items(given, "items", self._live.current.parsers.policy(""))
-        self._encryption.decrypt_items(given, tenant_of(request), "", "items")  # refused if it was changed
-        return given
+        check_kept_items(items, "items", self._live.current.parsers.policy(""))
+        self._encryption.decrypt_items(items, tenant_of(request), "", "items")  # refused if it was changed
+        return items
 
 
 def _shown(conversation: Conversation) -> dict[str, Any]:
@@ -129,14 +129,14 @@ def _item_not_found(request: web.Request) -> ApiError:
 
 
 def _metadata(body: dict[str, Any]) -> dict[str, Any]:
-    given = body.get("metadata")
-    if given is None:
+    metadata = body.get("metadata")
+    if metadata is None:
         return {}
-    if not isinstance(given, dict) or len(given) > _MAX_METADATA:
+    if not isinstance(metadata, dict) or len(metadata) > _MAX_METADATA:
         message = f"Invalid 'metadata': an object with at most {_MAX_METADATA} members is expected."
         raise invalid_request(message, "metadata", "invalid_type")
-    for key, value in given.items():
+    for key, value in metadata.items():
         if len(key) > 64 or not isinstance(value, str) or len(value) > 512:
             message = "Invalid 'metadata': keys of at most 64 characters, texts of at most 512."
             raise invalid_request(message, "metadata", "invalid_value")
-    return given
+    return metadata

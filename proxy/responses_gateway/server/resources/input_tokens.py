@@ -43,8 +43,8 @@ class InputTokens:
     async def count(self, request: web.Request) -> web.Response:
         """Answer `POST` for a request of the Responses API."""
         in_force = self._responses.live.current
-        asked = await in_thread(request, parse_request, await read_json_body(request))
-        _, tokens = await self._counted(asked, caller_of(request, RESPONSES, in_force), in_force)
+        body = await in_thread(request, parse_request, await read_json_body(request))
+        _, tokens = await self._counted(body, caller_of(request, RESPONSES, in_force), in_force)
         if tokens is None:
             raise invalid_request(_UNAVAILABLE, code="input_tokens_unavailable")
         return web.json_response({"object": "response.input_tokens", "input_tokens": tokens})

@@ -157,16 +157,16 @@ class Models:
 
     async def _ask(self, headers: Mapping[str, str]) -> dict[str, Any]:
         """Return the lists of all backends that answer, as one. Raise as `_ask_one` does if there is none."""
-        asked = list(self._pool.members.by_name.values())
-        if not asked:
+        members = list(self._pool.members.by_name.values())
+        if not members:
             return _NO_LIST
         within = self._live.current.settings.connect_timeout
-        asking = (_ask_one(self._pool, member, headers, within) for member in asked)
+        asking = (_ask_one(self._pool, member, headers, within) for member in members)
         answers = await asyncio.gather(*asking, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, Refused | ApiError):
                 raise answer
-        lists = [(member, answer) for member, answer in zip(asked, answers, strict=True) if isinstance(answer, dict)]
+        lists = [(member, answer) for member, answer in zip(members, answers, strict=True) if isinstance(answer, dict)]
         if not lists:
             raise next(answer for answer in answers if isinstance(answer, BaseException))
         return _union(lists)

@@ -47,15 +47,15 @@ def page_response(page: ItemPage) -> web.Response:
 
 def read_include(request: web.Request) -> frozenset[str]:
     """Return `include` of the query, once or several times, as the SDKs write lists. Raise `ApiError` 400."""
-    given = [
+    words = [
         word
         for name, value in request.query.items()
         if name.partition("[")[0] == "include"
         for word in value.split(",")
         if word
     ]
-    for word in given:
+    for word in words:
         if word not in INCLUDABLE:
             message = f"Invalid value for 'include': '{word[:64]}' is not one of {', '.join(INCLUDABLE)}."
             raise invalid_request(message, "include", "invalid_value")
-    return frozenset(given)
+    return frozenset(words)

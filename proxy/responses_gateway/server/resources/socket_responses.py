@@ -53,7 +53,7 @@ class SocketResponses:
         self._transport = request.transport
         self._unstored = UnstoredResponses()
 
-    async def make(self, lane: Lane, asked: WaitingMessage | ResponsesRequest) -> None:
+    async def make(self, lane: Lane, message: WaitingMessage | ResponsesRequest) -> None:
         """Make a response; `lane.continues` says what it was to continue if it cannot begin. Raise `ApiError` and
         `StoreUnavailable`."""
         try:
@@ -62,7 +62,7 @@ class SocketResponses:
             self.log_refusal(error)
             raise
         async with Creation(self._responses, caller, self._drop) as creation:
-            request, size = await self._read(lane, asked, creation)
+            request, size = await self._read(lane, message, creation)
             lane.continues = request.previous_response_id
             parent = self._unstored.get(request.previous_response_id)
             await creation.prepare(request, None if parent is None else parent.response)
@@ -89,24 +89,24 @@ class SocketResponses:
     # ---- the request ---------------------------------------------------------------------------------------------------
 
     async def _read(
-        self, lane: Lane, asked: WaitingMessage | ResponsesRequest, creation: Creation
+        self, lane: Lane, message: WaitingMessage | ResponsesRequest, creation: Creation
     ) -> tuple[ResponsesRequest, int]:
         """Return the request in a message, with the steers that wait for it, and the bytes of both: it is recorded with them.
         Raise `ApiError`."""
         recording = creation.recording
         size = 0
-        if isinstance(asked, WaitingMessage):
-            data = asked.take()
+        if isinstance(message, WaitingMessage):
+            data = message.take()
             if recording is not None:
                 recording.received(data)
             size = len(data)
             request = lane.steering.with_input(await self._parse(lane, data))
         else:
-            request = asked
+            request = message
         if recording is not None:
             if lane.steering.steers.applies:
-                message = {"type": "response.create", **request.model_dump(exclude_none=True)}  # as a client would have sent it
-                recording.received(json.dumps(message).encode())
+                merged = {"type": "response.create", **request.model_dump(exclude_none=True)}  # as a client would have sent it
+                recording.received(json.dumps(merged).encode())
             recording.parsed()
         if request.background_options is not None and long_window(request) is not None:
             refusal = "Over a WebSocket nothing waits: use POST /v1/responses for a window of hours."

@@ -71,19 +71,19 @@ class SocketSteering:
         items = self.steers.take(request.previous_response_id)
         if not items:
             return request
-        given = request.input or []
-        if isinstance(given, str):
-            given = [user_message(given)]
-        return request.model_copy(update={"input": [*items, *given]})
+        entries = request.input or []
+        if isinstance(entries, str):
+            entries = [user_message(entries)]
+        return request.model_copy(update={"input": [*items, *entries]})
 
     def successor(self) -> ResponsesRequest | None:
         """Return the request that continues the last response unasked, if that has to be."""
         due = self.steers.due
-        asked = self._asked
+        request = self._asked
         self._asked = None
-        if due is None or asked is None:
+        if due is None or request is None:
             return None
-        return asked.model_copy(update={"previous_response_id": due, "input": self.steers.take(due)})
+        return request.model_copy(update={"previous_response_id": due, "input": self.steers.take(due)})
 
     def begin(self, creation: Creation) -> None:
         """Take notice that a response begins."""

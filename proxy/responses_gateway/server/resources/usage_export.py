@@ -62,18 +62,18 @@ def _json(about: Mapping[str, Any], by: Sequence[str], sums: Mapping[tuple[Any, 
 
 def _day(request: web.Request, name: str, default: int) -> int:
     """Return the number of the day in a parameter. Raise `ApiError` 400."""
-    given = request.query.get(name)
-    if given is None:
+    day = request.query.get(name)
+    if day is None:
         return default
     try:
-        return (date.fromisoformat(given) - date(1970, 1, 1)).days
+        return (date.fromisoformat(day) - date(1970, 1, 1)).days
     except ValueError:
         raise invalid_request(f"'{name}' must be a day such as {_date(default)}.", name, "invalid_value") from None
 
 
-def _labels(given: str, known: Sequence[str]) -> list[str]:
+def _labels(names: str, known: Sequence[str]) -> list[str]:
     """Return what the sums are divided by. Raise `ApiError` 400."""
-    labels = [label.strip() for label in given.split(",")]
+    labels = [label.strip() for label in names.split(",")]
     if not set(labels) <= set(known) or len(set(labels)) != len(labels):
         raise invalid_request(f"'by' must be some of {', '.join(known)}, separated by commas.", "by", "invalid_value")
     return labels

@@ -243,10 +243,10 @@ class _Session:
                 lane.steering.not_applied(error)
             lane.answered()
 
-    async def _create(self, lane: Lane, asked: WaitingMessage | ResponsesRequest) -> ApiError | None:
+    async def _create(self, lane: Lane, message: WaitingMessage | ResponsesRequest) -> ApiError | None:
         """Make a response; return the error of one that could not begin."""
         try:
-            await self._responses.make(lane, asked)
+            await self._responses.make(lane, message)
         except ApiError as error:
             forget_frames(error)  # because a frame that called this one keeps it in a variable
             return error

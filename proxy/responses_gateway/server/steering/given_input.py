@@ -38,24 +38,24 @@ def read_input(message: Mapping[str, Any]) -> list[Item]:
     for name in message:
         if name not in _MESSAGE_FIELDS:
             raise invalid_request(f"Unknown parameter: '{name[:100]}'.", name[:100], "unknown_parameter")
-    given = message.get("input")
-    if isinstance(given, str) and given:
-        return [user_message(given)]
-    if not isinstance(given, list) or not given:
+    content = message.get("input")
+    if isinstance(content, str) and content:
+        return [user_message(content)]
+    if not isinstance(content, list) or not content:
         raise _invalid("input", "a text or a list of user messages is expected, which is not empty")
-    if has_too_many(given):
+    if has_too_many(content):
         raise _invalid("input", f"at most {_MOST} items and parts are accepted")
-    return [_item(item, f"input[{place}]") for place, item in enumerate(given)]
+    return [_item(item, f"input[{place}]") for place, item in enumerate(content)]
 
 
-def has_too_many(given: object) -> bool:
+def has_too_many(entries: object) -> bool:
     """Tell whether an input has more items and parts than a steer may have."""
-    if not isinstance(given, list):
+    if not isinstance(entries, list):
         return False
-    if len(given) > _MOST:
+    if len(entries) > _MOST:
         return True
-    contents = (item.get("content", item.get("output")) for item in given if isinstance(item, dict))
-    return len(given) + sum(len(content) for content in contents if isinstance(content, list)) > _MOST
+    contents = (item.get("content", item.get("output")) for item in entries if isinstance(item, dict))
+    return len(entries) + sum(len(content) for content in contents if isinstance(content, list)) > _MOST
 
 
 def _item(item: object, path: str) -> Item:

@@ -130,8 +130,8 @@ class Steering:
         steers = self._steers.get(response_id, [])
         if status not in ("completed", "incomplete"):
             return self._give_back(response_id, f"The response ended with the status '{status}', and is not continued.")
-        given = {item.get("call_id") for steer in steers for item in steer.items if item["type"] == "function_call_output"}
-        missing = [stub for stub in required if stub.get("call_id", "") not in given]
+        results = {item.get("call_id") for steer in steers for item in steer.items if item["type"] == "function_call_output"}
+        missing = [stub for stub in required if stub.get("call_id", "") not in results]
         if missing:
             return [Pending(steer, missing) for steer in steers]
         if steers:
@@ -148,9 +148,9 @@ class Steering:
         """Take a `response.steer` of so many bytes. One that is accepted gets the id. One that could never be accepted for its
         size is neither looked at nor returned: that would take too long. `elsewhere`: those that wait in other lanes."""
         response_id = message["previous_response_id"]
-        given = message.get("input")
-        if not isinstance(given, str | list) or size > self._most_bytes or has_too_many(given):
-            given = ""
+        content = message.get("input")
+        if not isinstance(content, str | list) or size > self._most_bytes or has_too_many(content):
+            content = ""
         refused = self._refusal(response_id)
         items: Sequence[Item] = ()
         if refused is None or refused[0] != "response_not_found":
@@ -161,8 +161,8 @@ class Steering:
             except ApiError as error:
                 refused = ("invalid_input", error.message)
         if refused is not None:
-            return Failed(response_id, given, *refused)
-        steer = Steer(steer_id, response_id, given, items, size)
+            return Failed(response_id, content, *refused)
+        steer = Steer(steer_id, response_id, content, items, size)
         self._steers.setdefault(response_id, []).append(steer)
         return Accepted(steer)
 

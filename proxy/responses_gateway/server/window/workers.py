@@ -106,8 +106,8 @@ class Workers:
 
     async def ask_here(self, method: str, *arguments: Any) -> Any:
         """Return the answer of this worker. Raise `ApiError`."""
-        asked = self._questions.get(method) or getattr(self._view, method)
-        answer = asked(*arguments)
+        handler = self._questions.get(method) or getattr(self._view, method)
+        answer = handler(*arguments)
         return await answer if inspect.isawaitable(answer) else answer
 
     def _close_view(self) -> None:

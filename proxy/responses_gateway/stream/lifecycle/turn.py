@@ -155,11 +155,11 @@ class CallLimits:
         self._count += calls
         self._count_before += calls
 
-    def new_call_id(self, given: str, token: str) -> str:
-        """Return the id of the next call: the one `given` by the backend where it can be one and is new, else one made of the
+    def new_call_id(self, original: str, token: str) -> str:
+        """Return the id of the next call: the `original` of the backend where it can be one and is new, else one made of the
         response's `token`."""
-        call_id = given
-        if not 0 < len(given) <= 64 or given in self._call_ids or not given.isprintable():
+        call_id = original
+        if not 0 < len(original) <= 64 or original in self._call_ids or not original.isprintable():
             call_id = f"call_{token}{self._count:04x}"
         self._call_ids.add(call_id)
         return call_id

@@ -112,8 +112,8 @@ class CallRules:
         """Return the parameters of a tool; None for a name that is none's."""
         if self._parameters is None:
             functions = [tool["function"] for tool in self._tools if "function" in tool]
-            given = {function["name"]: function.get("parameters") for function in functions}
-            self._parameters = {name: True if parameters is None else parameters for name, parameters in given.items()}
+            schemas = {function["name"]: function.get("parameters") for function in functions}
+            self._parameters = {name: True if parameters is None else parameters for name, parameters in schemas.items()}
         return self._parameters.get(name)
 
     def _schema(self, name: str, parameters: Any, steps: Steps) -> ToolSchema:

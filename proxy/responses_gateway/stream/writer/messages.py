@@ -239,14 +239,14 @@ class MessagesWriter(EventWriter):
             return
         action = members["action"]
         name = _WEB_TOOLS.get(action["type"], "web_search")
-        asked = {"url": action.get("url", "")} if name == "web_fetch" else {"query": action.get("query", "")}
+        arguments = {"url": action.get("url", "")} if name == "web_fetch" else {"query": action.get("query", "")}
         head = f'{{"type":"server_tool_use","id":"{_own_id(SERVER_TOOL, place.item_id)}","name":"{name}","input":'
         place.begun = name
         self.web_requests[name] = self.web_requests.get(name, 0) + 1
         self._start_block(f"{head}{{}}}}")
-        self._write_block_delta("input_json_delta", "partial_json", quote(json_text(asked)))
+        self._write_block_delta("input_json_delta", "partial_json", quote(json_text(arguments)))
         self._stop_block()
-        self._results[place.item_id] = [f"{head}{json_text(asked)}}}"]
+        self._results[place.item_id] = [f"{head}{json_text(arguments)}}}"]
 
     def close_hosted(
         self, place: Place, members: Mapping[str, Any], *, end: str, sources: Sequence[CitedSource] = (), text: str = ""
@@ -464,10 +464,10 @@ class MessageStream(AnswerStream):
         """Tell whether it was the context window that ended the last turn, not `max_tokens`."""
         usage = self._outcome.last_turn
         window = self._options.context_window
-        asked = self._options.max_tokens
+        limit = self._options.max_tokens
         if not self._outcome.reached_limit or window is None or usage is None or usage.input is None or usage.output is None:
             return False  # where the window is not known, a limit of the server's own is as likely
-        return usage.input + usage.output >= window - _WINDOW_MARGIN and (asked is None or usage.output < asked)
+        return usage.input + usage.output >= window - _WINDOW_MARGIN and (limit is None or usage.output < limit)
 
 
 def usage_json(usage: Usage | None, safeguards: Safeguards | None = None) -> str:

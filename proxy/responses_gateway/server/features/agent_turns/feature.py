@@ -134,8 +134,8 @@ def _success_of(turn: Turn | None) -> str:
 
 def _backwards(context: Context) -> Iterator[Any]:
     """Return the items of a request, the last one first."""
-    given = context.request.input
-    return chain(reversed(given if isinstance(given, list) else ()), reversed(context.history))
+    content = context.request.input
+    return chain(reversed(content if isinstance(content, list) else ()), reversed(context.history))
 
 
 def _follows_a_tool(context: Context) -> bool:

@@ -167,11 +167,11 @@ class Growing(msgspec.Struct, frozen=True, eq=False):
 
     def keepable(self, beginning: TranslatedTurns, turns: ReadTurns | None) -> KnownInput:
         """Return what is kept of it."""
-        body, form, asked, continued, layout, memory = msgspec.structs.astuple(self)
-        elements = getattr(asked, form.elements)
+        body, form, request, continued, layout, memory = msgspec.structs.astuple(self)
+        elements = getattr(request, form.elements)
         if turns is not None:
             elements = elements[: turns.messages]
-        values = KnownValues(elements, {name: getattr(asked, name) for name in form.large}, turns, beginning)
+        values = KnownValues(elements, {name: getattr(request, name) for name in form.large}, turns, beginning)
         if continued is None or layout is None:
             # About in the middle of the list, because it is as long as its messages: all threads of a client begin alike.
             probe = body.find(b'"%b"' % form.elements.encode()) + sum(map(len, beginning.written.messages)) // 2
