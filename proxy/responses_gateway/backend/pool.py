@@ -354,10 +354,10 @@ class Pool:
 
     def refusal_for_clients(self, chat: ChatStream, error: ApiError) -> ApiError:
         """Return the error for the refusal of a chat request: another one if it is about the gateway's own key, see above."""
-        told = error if chat.has_client_key else error.of_gateway_key()
-        if told is not error:
+        refusal = error if chat.has_client_key else error.of_gateway_key()
+        if refusal is not error:
             self._observer.warn("backend refuses the gateway's key", chat.backend, status=chat.status)
-        return told
+        return refusal
 
     # ---- attempts -------------------------------------------------------------------------------------------------
 

@@ -300,12 +300,12 @@ def _print(checked: CheckedStream, console: Console) -> None:
 
 def _table(violations: list[Violation], style: str) -> Table:
     table = Table("event", "rule", "what was seen", box=None, pad_edge=False, header_style="dim")
-    shown: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for violation in violations:
-        shown[violation.rule] = count = shown.get(violation.rule, 0) + 1
+        counts[violation.rule] = count = counts.get(violation.rule, 0) + 1
         if count <= _SHOWN_PER_RULE:
             table.add_row(str(violation.event), Text(violation.rule, style=style), Text(printable(violation.detail)))
-    for rule, count in shown.items():
+    for rule, count in counts.items():
         if count > _SHOWN_PER_RULE:
             table.add_row("…", Text(rule, style=style), Text(f"and {count - _SHOWN_PER_RULE} more"))
     return table

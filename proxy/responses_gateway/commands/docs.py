@@ -33,15 +33,15 @@ def run(args: argparse.Namespace) -> int:
         _print("\n".join(f"{name:20} {title[1] if title else ''}" for name, title in titles.items()))
         return 0
     topic = args.topic.partition("#")[0].removeprefix("docs/").removesuffix(".md")
-    shown = _shown(topic, pages)
-    if shown is None:
+    text = _shown(topic, pages)
+    if text is None:
         known = [*pages, *_settings(pages)]
         print(
             f"responses-gateway: there is no page {args.topic}{suggestion(topic, known)}; `responses-gateway docs` lists all",
             file=sys.stderr,
         )
         return 2
-    _print(_MARKS.sub("", shown).strip())
+    _print(_MARKS.sub("", text).strip())
     return 0
 
 

@@ -294,18 +294,18 @@ async def _look_at(name: str, details: BackendPool, seconds: float) -> PoolFindi
     from responses_gateway.server.setup.discovery import source_of
 
     source = source_of(details, os.environ)
-    said: asyncio.Future[tuple[list[Target], str]] = asyncio.get_running_loop().create_future()
+    result: asyncio.Future[tuple[list[Target], str]] = asyncio.get_running_loop().create_future()
 
     def report(targets: Sequence[Target] | None, problem: str = "") -> None:
-        if not said.done():
-            said.set_result((list(targets or ()), problem))
+        if not result.done():
+            result.set_result((list(targets or ()), problem))
 
     watching = asyncio.create_task(source.watch(report))
     members: list[Target] = []
     problem = f"no answer within {seconds:g} seconds"
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            members, problem = await said
+            members, problem = await result
     await end_tasks(watching)
     warning = _ONE_ADDRESS if source.kind == "dns" and len(members) == 1 else ""
     return PoolFinding(name, source.kind, members, problem, warning)

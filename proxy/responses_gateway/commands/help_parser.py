@@ -45,8 +45,8 @@ class HelpParser(argparse.ArgumentParser):
         descriptions = {action: action.help for action in self._actions}
         try:
             for action in self._actions:
-                shown = not self._often.isdisjoint(action.option_strings)
-                action.help = _brief(action.help or "") if shown else argparse.SUPPRESS
+                is_shown = not self._often.isdisjoint(action.option_strings)
+                action.help = _brief(action.help or "") if is_shown else argparse.SUPPRESS
             self.print_full_help(file)
         finally:
             for action, description in descriptions.items():

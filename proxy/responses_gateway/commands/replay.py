@@ -92,8 +92,8 @@ def _abridged(lines: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     starts = _parting_places(lines)
     for number, (sign, line) in enumerate(lines):
         start = max(0, starts.get(number, 0) - _SHOWN_WIDTH // 2)
-        shown = line[start : start + _SHOWN_WIDTH]
-        yield sign, ("…" if start else "") + shown + ("…" if start + _SHOWN_WIDTH < len(line) else "")
+        piece = line[start : start + _SHOWN_WIDTH]
+        yield sign, ("…" if start else "") + piece + ("…" if start + _SHOWN_WIDTH < len(line) else "")
 
 
 def _parting_places(lines: list[tuple[str, str]]) -> dict[int, int]:

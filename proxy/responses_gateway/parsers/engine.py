@@ -354,11 +354,11 @@ class MarkupParser(Parser):
             opener = self._call.opener
             raw = "".join(self._call.raw)
         read_again = len(raw) < _REREAD_LIMIT and not (self._call is not None and self._call.parameter == "unreadable")
-        shown = len(opener) if read_again else len(raw)
-        self._source.put_back(raw[shown:])
+        length = len(opener) if read_again else len(raw)
+        self._source.put_back(raw[length:])
         self._call = None
         self._step = self._free_text
-        self._text.write(raw[:shown])
+        self._text.write(raw[:length])
         self._text.visible = True
 
     # Channels

@@ -249,15 +249,15 @@ def _instructions(question: Object, path: str) -> str:
         raise missing(f"{path}.instructions")
     if isinstance(content, str):
         return content
-    said: list[str] = []
+    texts: list[str] = []
     for index, given_part in enumerate(object_list(content, f"{path}.instructions")):
         param = f"{path}.instructions[{index}]"
         part = _as_text(given_part)
         if part.get("type") != "input_text":
             message = "Only text and JSON can be part of a question of this gateway."
             raise invalid_request(message, f"{param}.type", "unsupported_value")
-        said.append(text(part, "text", param))
-    return "\n".join(said)
+        texts.append(text(part, "text", param))
+    return "\n".join(texts)
 
 
 def _with_text(item: Object) -> Object:

@@ -100,7 +100,7 @@ def calls_to_tell(calls: Sequence[RanCall]) -> list[RanCall]:
     """Return those of the last calls behind whose output the model is to be told that it repeats itself: the fifth of each, so
     that later requests say the same in the same place."""
     counts: list[tuple[RanCall, int]] = []
-    told: list[RanCall] = []
+    repeated: list[RanCall] = []
     for call in reversed(calls):
         place = next((at for at, (other, _) in enumerate(counts) if call.repeats(other)), None)
         if place is None:
@@ -109,8 +109,8 @@ def calls_to_tell(calls: Sequence[RanCall]) -> list[RanCall]:
         count = counts[place][1] + 1
         counts[place] = (call, count)
         if count == _MANY and not call.polls:
-            told.append(call)
-    return told
+            repeated.append(call)
+    return repeated
 
 
 def with_notices(messages: Sequence[Object], calls: Iterable[RanCall]) -> list[Object]:
@@ -120,9 +120,9 @@ def with_notices(messages: Sequence[Object], calls: Iterable[RanCall]) -> list[O
     for message in reversed(messages):
         if waiting and message.get("role") == "tool" and message.get("tool_call_id") in waiting:
             waiting.discard(message["tool_call_id"])
-            said = message["content"]
-            told = [*said, {"type": "text", "text": NOTICE}] if isinstance(said, list) else f"{said}\n\n{NOTICE}"
-            message = {**message, "content": told}  # noqa: PLW2901
+            body = message["content"]
+            longer = [*body, {"type": "text", "text": NOTICE}] if isinstance(body, list) else f"{body}\n\n{NOTICE}"
+            message = {**message, "content": longer}  # noqa: PLW2901
         noticed.append(message)
     return noticed[::-1]
 

@@ -87,8 +87,8 @@ def read_safeguards(value: object) -> str | None:
     for entry in value if isinstance(value, list) else ():
         if isinstance(entry, dict) and entry.get("type") == DANGEROUS_TOOL_USE:
             context = entry.get("classifier_context")
-            told = context if isinstance(context, dict) else {}
-            return _json({name: told[name] for name in _TOLD if told.get(name)})[:_MOST_RULES]
+            fields = context if isinstance(context, dict) else {}
+            return _json({name: fields[name] for name in _TOLD if fields.get(name)})[:_MOST_RULES]
     return None
 
 

@@ -90,9 +90,9 @@ def with_nudge(body: Mapping[str, Any], parts: Sequence[Object | RunCall], polic
     """Return the chat request that has the model go on from a turn that ended early: `body`, what the model said, and one user
     message, which nobody but the model ever sees. Without it the request may be the last one again, and a server may take what
     the model said for the beginning of its answer. The same tools stay offered, forced or not: none was called."""
-    said = [part for part in parts if isinstance(part, RunCall) or part["type"] in ("message", "reasoning")]
+    answer = [part for part in parts if isinstance(part, RunCall) or part["type"] in ("message", "reasoning")]
     nudge = {"type": "message", "role": "user", "content": GO_ON}
-    following = with_turn(body, [*said, nudge], policy)
+    following = with_turn(body, [*answer, nudge], policy)
     if "tool_choice" in body:
         following["tool_choice"] = body["tool_choice"]
     return following

@@ -132,8 +132,8 @@ def _heredoc(patch_text: str) -> str:
 def _report(request: ChatRequest) -> str:
     results = request.tool_results
     last = results[-1].strip().splitlines()[-1:] if results else []
-    shown = f"\n\nThe last output line was:\n\n```\n{last[0]}\n```" if last else ""
-    return f"Done: the file is written and checked, in {len(results)} tool calls.{shown}"
+    ending = f"\n\nThe last output line was:\n\n```\n{last[0]}\n```" if last else ""
+    return f"Done: the file is written and checked, in {len(results)} tool calls.{ending}"
 
 
 def parsed_result(text: str) -> dict[str, Any]:

@@ -58,8 +58,8 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
     dialect = options.dialect if directives.dialect is None else DIALECTS[directives.dialect]
     check_chat_request(body, dialect, options.max_model_len)
     dialect = _at_work(dialect, body)
-    shown = read_by_model(request, options.strict_tools)
-    prompt = shown.prompt_text(opens_thought=dialect.opens_thought, history=dialect.history)
+    reading = read_by_model(request, options.strict_tools)
+    prompt = reading.prompt_text(opens_thought=dialect.opens_thought, history=dialect.history)
     ids = chat_prompt_ids(body) if dialect.shape.server == "vllm" else None
     prompt_tokens = tokenizer.count(prompt) if ids is None else len(ids)
     check_prompt_length(prompt_tokens, dialect, options.max_model_len)

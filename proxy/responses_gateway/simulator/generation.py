@@ -75,8 +75,8 @@ def unparsed(tokens: Iterable[Token], parts: frozenset[Part], field: Field) -> I
     inside: Part | None = None
     for token in tokens:
         inside = _BEGINNINGS.get(token.raw, inside)
-        shown = token.raw if field == "content" else ""
-        yield Token(token.raw, field, shown) if inside in parts else token
+        text = token.raw if field == "content" else ""
+        yield Token(token.raw, field, text) if inside in parts else token
         if token.raw in _ENDS:
             inside = None
 

@@ -109,9 +109,9 @@ def announces(text: str) -> bool:
 
 def _is_step(text: str) -> bool:
     """Tell whether the last sentence of a text says what is done now."""
-    said = _CODE.sub("it", text).rstrip(_CLOSING)
-    start = max(map(said.rstrip(_SENTENCE_ENDS).rfind, f"{_SENTENCE_ENDS}\n")) + 1
-    sentence = said[start:].strip(" ,;、，`*_").lower().replace("’", "'") + " "
+    prose = _CODE.sub("it", text).rstrip(_CLOSING)
+    start = max(map(prose.rstrip(_SENTENCE_ENDS).rfind, f"{_SENTENCE_ENDS}\n")) + 1
+    sentence = prose[start:].strip(" ,;、，`*_").lower().replace("’", "'") + " "
     return any(step.match(sentence) and not other.search(sentence) for step, other in _STEP_NOW)
 
 

@@ -131,15 +131,15 @@ class SampledCall:
 
     def _take_sglext(self, raw: msgspec.Raw) -> None:
         try:
-            told = msgspec.json.decode(raw, type=_Sglext | None) or _Sglext()
+            extension = msgspec.json.decode(raw, type=_Sglext | None) or _Sglext()
         except msgspec.DecodeError:
             return
-        if told.input_ids is not None:
-            self._prompt = msgspec.json.encode(told.input_ids)
-        if told.output_ids is not None:
+        if extension.input_ids is not None:
+            self._prompt = msgspec.json.encode(extension.input_ids)
+        if extension.output_ids is not None:
             self._silent = False
             try:
-                self._ids = array("q", told.output_ids)
+                self._ids = array("q", extension.output_ids)
                 self._whole = True  # these are all
             except OverflowError:
                 self._whole = False
@@ -158,14 +158,14 @@ class SampledCall:
             reason = "incomplete_token_ids"
         elif prompt is None:
             reason = "no_prompt_token_ids"
-        told: Reason | None = left or reason
+        final_reason: Reason | None = left or reason
         if reason is not None:
-            return SampledTokens(None, None, None, finish_reason, self._weight_version, told)
+            return SampledTokens(None, None, None, finish_reason, self._weight_version, final_reason)
         log_probs: array[float] | None = self._log_probs
         if len(self._log_probs) != len(self._ids):
             log_probs = None
-            told = told or "no_log_probs"
-        return SampledTokens(prompt, self._ids, log_probs, finish_reason, self._weight_version, told)
+            final_reason = final_reason or "no_log_probs"
+        return SampledTokens(prompt, self._ids, log_probs, finish_reason, self._weight_version, final_reason)
 
 
 Shows: TypeAlias = Callable[[SampledCall, Sequence[Mapping[str, Any]]], Mapping[str, Any]]

@@ -189,13 +189,13 @@ def names_overflow(code: str) -> bool:
 def most_output(message: str, limit: int) -> int | None:
     """Return the most tokens of output that a server lets a request ask for, whose `limit` is more; None if its message
     says nothing of that: the largest number below what was asked for, where only the output is spoken of."""
-    told = _THOUSANDS.sub("", message[:_LONGEST].lower())
-    text = told.translate(_MARKS)
+    lowered = _THOUSANDS.sub("", message[:_LONGEST].lower())
+    text = lowered.translate(_MARKS)
     if paid := re.search(r"\bcan only afford (\d{4,7})\b", text):  # OpenRouter; with fewer there is no answer worth it
         return int(paid[1])
     if not _OUTPUT.search(text) or any(other.search(text) for other in (_INPUT, _WINDOW, _OTHER_LIMIT)):
         return None
-    most = max((number for number in map(int, _TOKEN_COUNT.findall(told)) if number < limit), default=None)
+    most = max((number for number in map(int, _TOKEN_COUNT.findall(lowered)) if number < limit), default=None)
     return most - 1 if most is not None and _EXCLUSIVE.search(text) else most
 
 

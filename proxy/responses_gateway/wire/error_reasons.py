@@ -145,8 +145,8 @@ def _plain(text: str) -> Reason:
     """Return the reason of a text that nobody made for clients; the phrase of a status is none."""
     if text.lower().rstrip(".") in _STATUS_PHRASES or not any(map(str.isalpha, text[:_LONGEST_PLAIN])):
         return _NONE
-    shown = shown_text("".join(mark for mark in text[:_LONGEST] if mark.isprintable() or mark in "\n\t"))
-    return Reason(shown[:_LONGEST_PLAIN] or None, text[:_LONGEST], {}, plain=True)
+    excerpt = shown_text("".join(mark for mark in text[:_LONGEST] if mark.isprintable() or mark in "\n\t"))
+    return Reason(excerpt[:_LONGEST_PLAIN] or None, text[:_LONGEST], {}, plain=True)
 
 
 def shown_text(text: str) -> str:
@@ -242,8 +242,8 @@ class _Search:
             return _Found(json.dumps(detail)[:_LONGEST], "" if reason is None else reason.words, {})
         if reason is None and isinstance(named.get("errors"), dict):
             fields = islice(named["errors"].items(), _ENTRIES)
-            told = [(name, part) for name, value in fields if (part := self.find(value, depth - 1)) is not None]
-            return _joined([part._replace(text=f"{name}: {part.text}") for name, part in told], "; ")
+            parts = [(name, part) for name, value in fields if (part := self.find(value, depth - 1)) is not None]
+            return _joined([part._replace(text=f"{name}: {part.text}") for name, part in parts], "; ")
         if reason is None and isinstance(detail, dict) and detail:
             return _Found(json.dumps(detail)[:_LONGEST], "", {})
         return reason

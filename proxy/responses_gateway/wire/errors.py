@@ -230,8 +230,8 @@ def status_in_place(error: ApiError) -> int:
 def unreadable_answer(body: bytes) -> ApiError:
     """Return the error for a whole answer that is no chat completion, with what it says instead."""
     reason = reason_in_body(body).text
-    said = "." if reason is None else f": {reason}"
-    return server_error(f"The backend sent something that is not a chat completion chunk{said}")
+    detail = "." if reason is None else f": {reason}"
+    return server_error(f"The backend sent something that is not a chat completion chunk{detail}")
 
 
 def _classify(status: int, reason: Reason, retry_after: float | None) -> ApiError:
@@ -242,8 +242,8 @@ def _classify(status: int, reason: Reason, retry_after: float | None) -> ApiErro
         return ApiError(400, message, code="context_length_exceeded", param="input", quoted=has_message)
     meant = _subject_of(_meant_status(status, reason.kinds), code, param, message)
     if meant in {_QUOTA, 429}:
-        told = _WAIT.search(message) if retry_after is None else None
-        wait = float(told[1]) if told else retry_after
+        match = _WAIT.search(message) if retry_after is None else None
+        wait = float(match[1]) if match else retry_after
         used_up = meant == _QUOTA or (wait is None and re.search(_USED_UP, message) is not None)
         name = "insufficient_quota" if used_up else "rate_limit_exceeded"
         too_much = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE  # more than a minute's limit in one request (Groq)
@@ -288,19 +288,19 @@ def _number(value: Any) -> int:
 
 def _refused(status: int, message: str, param: str | None, reason: Reason) -> ApiError:
     """Return the error for a request that the backend does not take as it is."""
-    said = reason.text or ""
-    if status == 404 and (param == "model" or "model" in said.lower()):
-        return ApiError(404, message, code="model_not_found", param="model", quoted=bool(said))
-    if status == 404 and (not said or reason.plain or _NO_ENDPOINT.match(said)):
+    text = reason.text or ""
+    if status == 404 and (param == "model" or "model" in text.lower()):
+        return ApiError(404, message, code="model_not_found", param="model", quoted=bool(text))
+    if status == 404 and (not text or reason.plain or _NO_ENDPOINT.match(text)):
         return _no_endpoint(status)
-    if status == 400 and not said:  # a server that reads the request says what is wrong with it
+    if status == 400 and not text:  # a server that reads the request says what is wrong with it
         message = "The backend refused the request without giving a reason (HTTP 400). Its log may have one."
         return ApiError(400, message, code="refused_without_reason", param=param)
     # What helps is less of it, but not fewer tokens: no overflow, at which clients would compact.
     if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         plain = "The request body is larger than the backend, or a proxy in front of it, accepts (HTTP 413)."
-        message = message if said and not reason.plain else plain
-        return ApiError(400, message, code="request_too_large", param=param, quoted=bool(said))
+        message = message if text and not reason.plain else plain
+        return ApiError(400, message, code="request_too_large", param=param, quoted=bool(text))
     if status == 400 and _REFUSED_HEADER.search(message):
         return ApiError(502, message, type="server_error", code="server_error", quoted=True)
     # `invalid_prompt` makes Codex show the message and not retry.

@@ -179,9 +179,9 @@ def for_client(error: ApiError) -> ApiError:
 def error_of(error: ApiError) -> tuple[int, str, str]:
     """Return the status, the type and the message of an error in this protocol. A backend that cannot be reached is like one
     that is busy: clients of this protocol wait for it."""
-    told = 503 if error.status == 502 and error.reason is not None else error.status
-    told = 413 if error.code == "request_too_large" else told
-    status, kind = _TYPES.get(told, (told, "invalid_request_error" if told < 500 else "api_error"))
+    http_status = 503 if error.status == 502 and error.reason is not None else error.status
+    http_status = 413 if error.code == "request_too_large" else http_status
+    status, kind = _TYPES.get(http_status, (http_status, "invalid_request_error" if http_status < 500 else "api_error"))
     if error.code == "context_length_exceeded" or (error.quoted and error.status == 400 and _is_sum(error.message)):
         return status, kind, full_context(error.message)
     named = error.param is None or error.status != 400 or error.param in error.message

@@ -105,10 +105,10 @@ def read_counts(value: dict[str, Any], beside: Iterable[dict[str, Any]] = ()) ->
     """Return the counts of an object, and of the objects in it that have details; what it does not tell of the cache and of
     thoughts, an object `beside` it may (`timings`, `perf_metrics`)."""
     counts = _largest(value)
-    for told in map(_largest, beside):
+    for other in map(_largest, beside):
         for kind, whole in (("cached", "prompt"), ("reasoning", "completion")):
-            if not counts.get(kind) and 0 < told.get(kind, 0) <= counts.get(whole, 0):
-                counts[kind] = told[kind]
+            if not counts.get(kind) and 0 < other.get(kind, 0) <= counts.get(whole, 0):
+                counts[kind] = other[kind]
     prompt = PromptTokensDetails(counts.get("cached"), counts.get("cache_write"))
     completion = CompletionTokensDetails(counts.get("reasoning"))
     apart = any(_APART.match(name) for name, _ in _counts(value)) and not any(name.startswith("prompt") for name in value)

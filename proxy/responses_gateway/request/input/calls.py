@@ -121,9 +121,9 @@ class CallItemReader:
     def _mcp_call_as(self, call_id: str, item: Object, path: str) -> InputCall:
         name = text(item, "name", path)
         server = text(item, "server_label", path)
-        told = optional_text(item, "output", path) or _error_text(item.get("error")) or _interrupted(item)
+        fallback = optional_text(item, "output", path) or _error_text(item.get("error")) or _interrupted(item)
         kept = self._kept(item)
-        output = told if kept is None else kept.text
+        output = fallback if kept is None else kept.text
         arguments = self._arguments(item, path)
         chat_name = self._catalog.name_of_call("mcp", name, server)
         return InputCall(call_id, chat_name, arguments, Output(output), extra=optional_object(item, "extra_content", path))
@@ -146,14 +146,14 @@ class CallItemReader:
         """Return a call with the result that was kept, so that the model gets the same as when it was made; otherwise with what
         the item has of it."""
         kind = HOSTED_CALLS[item["type"]]
-        told = _TOLD[kind.name](item, path) if kind.name in _TOLD else ToldCall(kind.functions[0].name, {}, None)
-        kept = None if told is None else self._kept(item)
-        if told is None or (kept is None and told.result is None):
+        call = _TOLD[kind.name](item, path) if kind.name in _TOLD else ToldCall(kind.functions[0].name, {}, None)
+        kept = None if call is None else self._kept(item)
+        if call is None or (kept is None and call.result is None):
             self._report.ignored("item", kind.item.type, kind.unread, path, matters=False)
             return None
-        name = self._catalog.find(kind.name, told.function, None) or told.chat_name or told.function
-        arguments = spaced_json(told.arguments) if kept is None else json_object(kept.arguments) or "{}"
-        output = Output((told.result or "") if kept is None else kept.text)
+        name = self._catalog.find(kind.name, call.function, None) or call.chat_name or call.function
+        arguments = spaced_json(call.arguments) if kept is None else json_object(kept.arguments) or "{}"
+        output = Output((call.result or "") if kept is None else kept.text)
         extra = optional_object(item, "extra_content", path)
         return InputCall(filled_text(item, "id", path), name, arguments, output, extra=extra)
 
@@ -285,8 +285,8 @@ def _web_search(item: Object, path: str) -> ToldCall | None:
 
 def _code_interpreter(item: Object, path: str) -> ToldCall:
     logs = [_as_text(output["logs"]) for output in objects(item, "outputs", path) if "logs" in output]
-    told = "\n".join(logs) or _interrupted(item) or (RESULTS_NOT_KEPT if item.get("outputs") is None else "")
-    return ToldCall("python", {"code": optional_text(item, "code", path) or ""}, told, "code_interpreter")
+    result = "\n".join(logs) or _interrupted(item) or (RESULTS_NOT_KEPT if item.get("outputs") is None else "")
+    return ToldCall("python", {"code": optional_text(item, "code", path) or ""}, result, "code_interpreter")
 
 
 def _file_search(item: Object, path: str) -> ToldCall:

@@ -348,7 +348,7 @@ class MessageBuilder(msgspec.Struct):
     def add_user(self, content: str | list[Object]) -> None:
         """Add a user message. One that is repeated before the output of a call is left out: it would ask for the call again."""
         if self._turn is not None:
-            questions = (said["content"] for said in reversed(self._messages) if said["role"] == "user")
+            questions = (message["content"] for message in reversed(self._messages) if message["role"] == "user")
             if self._turn.waiting and content == next(questions, None):
                 self._report.adapted("content", "order", "a message that was repeated before the output of a call was left out")
                 return

@@ -84,9 +84,9 @@ def joined(row: Sequence[Object]) -> Object:
     return joined
 
 
-def contents(said: Sequence[str | list[Object] | None]) -> str | list[Object]:
+def contents(values: Sequence[str | list[Object] | None]) -> str | list[Object]:
     """Return one content for several: a text, or parts where one of them has parts."""
-    there: list[str | list[Object]] = [content or "" for content in said]
+    there: list[str | list[Object]] = [content or "" for content in values]
     texts = [content for content in there if isinstance(content, str)]
     if len(texts) == len(there):
         return "\n\n".join(text for text in texts if text)
@@ -196,7 +196,7 @@ def _with_words(messages: Sequence[Object], words: Object = _EARLIER_IMAGE, *, k
 
 
 def _images(messages: Iterable[Object]) -> int:
-    parts = itertools.chain.from_iterable(said for message in messages if isinstance(said := message.get("content"), list))
+    parts = itertools.chain.from_iterable(body for message in messages if isinstance(body := message.get("content"), list))
     return sum(part["type"] == "image_url" for part in parts)
 
 
@@ -264,8 +264,8 @@ _WORDS = {name: re.compile(words, re.IGNORECASE | re.DOTALL) for name, (words, _
 
 def forms_wanted(refusal: bytes) -> frozenset[str]:
     """Return the forms that the body of a refused request may ask for: if it names none, turns that alternate."""
-    said = searched_text(refusal)
-    forms = frozenset(name for name, words in _WORDS.items() if words.search(said))
+    text = searched_text(refusal)
+    forms = frozenset(name for name, words in _WORDS.items() if words.search(text))
     return forms - {ALTERNATING} or forms
 
 

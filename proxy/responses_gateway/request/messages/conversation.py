@@ -174,21 +174,21 @@ class Conversation(msgspec.Struct):
             self._release(path)
 
     def _blocks_of_user(self, content: object, path: str) -> None:
-        shown: list[Block] = []
+        visible: list[Block] = []
         for block in blocks(content, path):
             if block.kind == "tool_result":
                 self._result(block)
             else:
-                shown.append(block)
-        parts, places = self._parts(shown) if shown else ([], [])
+                visible.append(block)
+        parts, places = self._parts(visible) if visible else ([], [])
         if parts:
             self._add({"type": "message", "role": "user", "content": as_content(parts)}, path, places)
 
-    def _parts(self, shown: Iterable[Block]) -> tuple[list[Object], list[str]]:
+    def _parts(self, content: Iterable[Block]) -> tuple[list[Object], list[str]]:
         """Return the parts for blocks, and the place of each."""
         parts: list[Object] = []
         places: list[str] = []
-        for block in shown:
+        for block in content:
             part = self._content.part(block)
             if part is not None:
                 parts.append(part)
@@ -226,37 +226,37 @@ class Conversation(msgspec.Struct):
         self._open.discard(call_id)
         self._add({"type": "function_call_output", "call_id": call_id, "output": output}, path, places)
 
-    def _failure(self, told: str) -> str:
+    def _failure(self, text: str) -> str:
         """Return the result of a call that has failed in words that say so: chat messages have no other place for it."""
-        if _SAYS_SO.match(told):
-            return told
+        if _SAYS_SO.match(text):
+            return text
         self._report.adapted("content", "is_error", "the result begins with the word Error")
-        return f"{_FAILED}:\n{told}" if told else _FAILED
+        return f"{_FAILED}:\n{text}" if text else _FAILED
 
     # ---- the model -----------------------------------------------------------------------------------------------------
 
     def _assistant(self, content: object, path: str) -> None:
         if self._open or self._waiting:
             self._release(path)
-        said: list[Block] = []
+        texts: list[Block] = []
         for block in blocks(content, f"{path}.content"):
             if "cache_control" in block.fields:
                 self._content.note_cache_control(block.fields)
             if block.kind == "text":
-                said.append(block)
+                texts.append(block)
                 continue
-            if said:
-                self._say(said)
-                said = []
+            if texts:
+                self._say(texts)
+                texts = []
             self._do(block)
-        self.prefilled = bool(said)
-        if said:
-            self._say(said)
+        self.prefilled = bool(texts)
+        if texts:
+            self._say(texts)
 
-    def _say(self, said: list[Block]) -> None:
+    def _say(self, texts: list[Block]) -> None:
         """Add the texts that the model wrote in a row: citations split one text into several."""
-        content = said[0].fields["text"] if len(said) == 1 else "".join([block.fields["text"] for block in said])
-        self._add({"type": "message", "role": "assistant", "content": content}, said[0].path)
+        content = texts[0].fields["text"] if len(texts) == 1 else "".join([block.fields["text"] for block in texts])
+        self._add({"type": "message", "role": "assistant", "content": content}, texts[0].path)
 
     def _do(self, block: Block) -> None:
         path, kind, fields = block

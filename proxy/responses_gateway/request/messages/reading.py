@@ -295,14 +295,14 @@ def _effort(
     kind = "disabled" if thinking is None else text(thinking, "type", "thinking")
     if thinking is None or kind == "disabled":
         return "hidden", _least_effort(model, policy, report)
-    shown: Thinking = "empty" if thinking.get("display") == "omitted" else "shown"
+    display: Thinking = "empty" if thinking.get("display") == "omitted" else "shown"
     if wanted is not None or kind != "enabled":
-        return shown, wanted
+        return display, wanted
     budget = thinking.get("budget_tokens")
     if not isinstance(budget, int) or isinstance(budget, bool) or budget < 1:
         message = "thinking.budget_tokens: a number of tokens is expected."
         raise invalid_request(message, "thinking.budget_tokens", "invalid_value")
-    return shown, next((effort for most, effort in _BUDGETS if budget < most), "high")
+    return display, next((effort for most, effort in _BUDGETS if budget < most), "high")
 
 
 def _own_fields(effort: str | None, wanted: str | None, policy: Policy) -> tuple[str, ...]:

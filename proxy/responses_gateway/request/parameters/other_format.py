@@ -33,12 +33,12 @@ def other_format(refusal: bytes, body: Mapping[str, Any]) -> Object:
     """Return the fields of a refused request with another format, if the refusal is about the type of the one that it has; else
     nothing. Servers want the word JSON in the messages where they get no schema, and the model has to be told what it was."""
     response_format = body.get("response_format")
-    said = searched_text(refusal)
-    refused = _REFUSED.search(said)
+    text = searched_text(refusal)
+    refused = _REFUSED.search(text)
     if refused is None or response_format in (None, _ANY_OBJECT, _TEXT):
         return {}
     if response_format["type"] == "json_object" and not refused["tools"]:
-        return {"response_format": _ANY_OBJECT} if "json_schema" in said else {}
+        return {"response_format": _ANY_OBJECT} if "json_schema" in text else {}
     schema = json_text(response_format.get("json_schema", _ANY_OBJECT["json_schema"])["schema"])
     other, first = (_TEXT, "Call functions as usual. ") if refused["tools"] else ({"type": "json_object"}, "")
     return {"response_format": other, "messages": _with_words(body["messages"], first + _WORDS + schema)}

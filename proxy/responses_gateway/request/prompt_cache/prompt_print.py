@@ -165,8 +165,8 @@ def print_of_items(
         "reasoning_effort_changed": _checksum(effort),
         "verbosity_changed": _checksum((echo.get("text") or {}).get("verbosity")),
     }
-    said = [{name: value for name, value in item.items() if name not in _ADDED} for item in items]
-    texts = [msgspec.json.encode(part) for part in (echo.get("instructions"), *said)]
+    plain_items = [{name: value for name, value in item.items() if name not in _ADDED} for item in items]
+    texts = [msgspec.json.encode(part) for part in (echo.get("instructions"), *plain_items)]
     sizes = array("I", map(len, texts))
     messages = array("q", map(crc32, texts)).tobytes()
     return PromptPrint(before, messages, 1, sizes.tobytes(), sum(sizes), _key(key))

@@ -44,14 +44,14 @@ _OF_SCHEMAS = re.compile(
 
 def other_tools(refusal: bytes, body: Mapping[str, Any]) -> Object:
     """Return the fields of a refused request in another form, if the refusal may be about its tools; else nothing."""
-    said = searched_text(refusal)
+    text = searched_text(refusal)
     choice = body.get("tool_choice", "auto")
-    if choice not in ("auto", "none") and _OF_CHOICE.search(said):
+    if choice not in ("auto", "none") and _OF_CHOICE.search(text):
         if choice == "required":
             return {"tool_choice": "auto"}
         named = choice["function"]["name"]
         return {"tools": [tool for tool in body["tools"] if tool["function"]["name"] == named], "tool_choice": "required"}
-    return {"tools": plain_tools(body["tools"])} if "tools" in body and _OF_SCHEMAS.search(said) else {}
+    return {"tools": plain_tools(body["tools"])} if "tools" in body and _OF_SCHEMAS.search(text) else {}
 
 
 def losses_of_tools(body: Mapping[str, Any], sent: Mapping[str, Any]) -> list[Loss]:
@@ -134,8 +134,8 @@ class _PlainReader:
 
 def _described(description: Any, words: Object) -> str:
     """Return a description with what else is told of a schema."""
-    told = f"JSON Schema: {json_text(words)}" if words else ""
-    return "\n".join(filter(None, [description if isinstance(description, str) else "", told if len(told) < _LONGEST else ""]))
+    form = f"JSON Schema: {json_text(words)}" if words else ""
+    return "\n".join(filter(None, [description if isinstance(description, str) else "", form if len(form) < _LONGEST else ""]))
 
 
 def _type_of(schema: Object, values: Sequence[Any]) -> str | None:

@@ -30,35 +30,35 @@ _MOST_DIGITS = 9
 NAMES = frozenset({_SESSION, _AGENT, _PARENT, _TYPE, _PROMPT, _CLASS, _DURATIONS})
 
 
-def read_claude(said: Statements, headers: Headers, body: Body) -> None:
+def read_claude(statements: Statements, headers: Headers, body: Body) -> None:
     """Take what Claude Code says, if it has named its session."""
-    said.say("session", headers.get(_SESSION), f"header {_SESSION}")
-    said.say("session", _session_of(body.get("metadata")), "metadata.user_id")
-    if "session" not in said:
+    statements.say("session", headers.get(_SESSION), f"header {_SESSION}")
+    statements.say("session", _session_of(body.get("metadata")), "metadata.user_id")
+    if "session" not in statements:
         return
-    said.say("thread", headers.get(_AGENT), f"header {_AGENT}")
-    if "thread" in said:
-        said.say("parent", headers.get(_PARENT), f"header {_PARENT}")
-        said.know("parent", said.values["session"], said.source["session"])  # of an agent of the first level
-    said.say("turn", headers.get(_PROMPT), f"header {_PROMPT}")
-    said.say("agent", headers.get(_TYPE), f"header {_TYPE}")
-    _read_kind(said, headers.get(_CLASS), body)
-    said.know("thread", said.values["session"], said.source["session"])  # of its first agent, also in a router's session
+    statements.say("thread", headers.get(_AGENT), f"header {_AGENT}")
+    if "thread" in statements:
+        statements.say("parent", headers.get(_PARENT), f"header {_PARENT}")
+        statements.know("parent", statements.values["session"], statements.source["session"])  # of an agent of the first level
+    statements.say("turn", headers.get(_PROMPT), f"header {_PROMPT}")
+    statements.say("agent", headers.get(_TYPE), f"header {_TYPE}")
+    _read_kind(statements, headers.get(_CLASS), body)
+    statements.know("thread", statements.values["session"], statements.source["session"])  # also within a router's session
     seconds = _tool_seconds(headers.get(_DURATIONS))
     if seconds is not None:
-        said.know("tool_seconds", seconds, f"header {_DURATIONS}")
+        statements.know("tool_seconds", seconds, f"header {_DURATIONS}")
 
 
-def _read_kind(said: Statements, request_class: str | None, body: Body) -> None:
+def _read_kind(statements: Statements, request_class: str | None, body: Body) -> None:
     kind = _KINDS.get(request_class or "")
     if kind in (None, "auxiliary") and _asks_for_title(body):
-        said.know("kind", "title", "output_config.format")
+        statements.know("kind", "title", "output_config.format")
     elif kind is not None:
-        said.know("kind", kind, f"header {_CLASS}")
-    elif "thread" in said:
-        said.know("kind", "subagent", said.source["thread"])
+        statements.know("kind", kind, f"header {_CLASS}")
+    elif "thread" in statements:
+        statements.know("kind", "subagent", statements.source["thread"])
     elif body.get("stop_sequences") and not body.get("tools"):
-        said.know("kind", "auxiliary", "stop_sequences")  # a classifier, which no hint was sent with
+        statements.know("kind", "auxiliary", "stop_sequences")  # a classifier, which no hint was sent with
 
 
 def _asks_for_title(body: Body) -> bool:

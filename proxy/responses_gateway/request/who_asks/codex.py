@@ -50,49 +50,49 @@ _MEMORY = "x-openai-memgen-request"
 NAMES = frozenset({*_HEADERS.values(), "session_id", _TURN_METADATA, _MEMORY})
 
 
-def read_codex(said: Statements, headers: Headers, body: Body, *, handshake: bool) -> None:
+def read_codex(statements: Statements, headers: Headers, body: Body, *, handshake: bool) -> None:
     """Take what Codex says. `handshake`: the headers are those of a WebSocket."""
     metadata = body.get("client_metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     for name, field in _METADATA.items():
-        said.say(name, metadata.get(field), f"client_metadata.{field}")
-    _read_turn(said, metadata.get(_TURN_METADATA), "client_metadata.x-codex-turn-metadata")
+        statements.say(name, metadata.get(field), f"client_metadata.{field}")
+    _read_turn(statements, metadata.get(_TURN_METADATA), "client_metadata.x-codex-turn-metadata")
     if not handshake:
-        _read_turn(said, headers.get(_TURN_METADATA), f"header {_TURN_METADATA}")
+        _read_turn(statements, headers.get(_TURN_METADATA), f"header {_TURN_METADATA}")
         for name, header in _HEADERS.items():
-            said.say(name, headers.get(header), f"header {header}")
-        said.say("session", headers.get("session_id"), "header session_id")  # of versions up to 0.98, and of pi
+            statements.say(name, headers.get(header), f"header {header}")
+        statements.say("session", headers.get("session_id"), "header session_id")  # of versions up to 0.98, and of pi
         if _MEMORY in headers:
-            said.know("kind", "auxiliary", f"header {_MEMORY}")
-    _settle(said)
+            statements.know("kind", "auxiliary", f"header {_MEMORY}")
+    _settle(statements)
 
 
-def _settle(said: Statements) -> None:
+def _settle(statements: Statements) -> None:
     """Say of which kind a request is and of which agent, by what was read."""
-    values = said.values
+    values = statements.values
     request, origin, subagent, path = (values.pop(name, None) for name in ("request", "origin", "subagent", "path"))
-    sources = {name: said.source.pop(name, "") for name in ("request", "origin", "subagent", "path")}
+    sources = {name: statements.source.pop(name, "") for name in ("request", "origin", "subagent", "path")}
     if path not in (None, _ROOT):
-        said.know("agent", path, sources["path"])
+        statements.know("agent", path, sources["path"])
     elif subagent is not None and subagent not in _SPAWNED:
-        said.know("agent", subagent, sources["subagent"])
+        statements.know("agent", subagent, sources["subagent"])
     if request in ("compaction", "prewarm"):
-        said.know("kind", request, sources["request"])
+        statements.know("kind", request, sources["request"])
     elif origin == "thread_title":
-        said.know("kind", "title", sources["origin"])
+        statements.know("kind", "title", sources["origin"])
     elif subagent in _KINDS:
-        said.know("kind", _KINDS[subagent], sources["subagent"])
+        statements.know("kind", _KINDS[subagent], sources["subagent"])
     elif subagent is not None:
-        said.know("kind", "subagent", sources["subagent"])
+        statements.know("kind", "subagent", sources["subagent"])
     elif origin == "subagent":
-        said.know("kind", "subagent", sources["origin"])
+        statements.know("kind", "subagent", sources["origin"])
     elif "parent" in values:
-        said.know("kind", "subagent", said.source["parent"])
+        statements.know("kind", "subagent", statements.source["parent"])
     elif request == "turn" and origin == "user":
-        said.know("kind", "main", sources["origin"])
+        statements.know("kind", "main", sources["origin"])
 
 
-def _read_turn(said: Statements, json: object, source: str) -> None:
+def _read_turn(statements: Statements, json: object, source: str) -> None:
     if not isinstance(json, str) or len(json) > _LONGEST:
         return
     try:
@@ -100,4 +100,4 @@ def _read_turn(said: Statements, json: object, source: str) -> None:
     except (ValueError, RecursionError):  # it is no JSON, or no text that could be sent
         return
     for name, field in _TURN.items():
-        said.say(name, turn.get(field), f"{source}.{field}")
+        statements.say(name, turn.get(field), f"{source}.{field}")

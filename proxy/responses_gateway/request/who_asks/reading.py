@@ -82,56 +82,56 @@ def _within(explicit: Statements, native: Statements) -> Statements:
 
 def _native(headers: Headers, body: Body, *, handshake: bool) -> Statements:
     """Return what the first client says whose way of naming a session this is; nothing if it is nobody's."""
-    said = Statements()
-    codex.read_codex(said, headers, body, handshake=handshake)
-    if "session" in said:
-        return said
-    said = Statements()
-    claude.read_claude(said, headers, body)
-    if "session" in said:
-        return said
-    _read_trajectory(said, body.get("nvext"))
+    statements = Statements()
+    codex.read_codex(statements, headers, body, handshake=handshake)
+    if "session" in statements:
+        return statements
+    statements = Statements()
+    claude.read_claude(statements, headers, body)
+    if "session" in statements:
+        return statements
+    _read_trajectory(statements, body.get("nvext"))
     for name, parent in _SHARED:
-        if "session" not in said:
-            _read_pair(said, headers, name, parent)
+        if "session" not in statements:
+            _read_pair(statements, headers, name, parent)
     is_opencode = _AFFINITY in headers and headers[_AFFINITY] == headers.get(_PLAIN)
-    if is_opencode and "parent" not in said and _is_title(body):
-        said.know("kind", "title", "tools")
-    return said
+    if is_opencode and "parent" not in statements and _is_title(body):
+        statements.know("kind", "title", "tools")
+    return statements
 
 
-def _read_pair(said: Statements, headers: Headers, name: str, parent: str) -> None:
+def _read_pair(statements: Statements, headers: Headers, name: str, parent: str) -> None:
     """Take the session of a header; with that of its parent, it is a thread of the parent's session."""
-    _place(said, headers.get(name), f"header {name}", headers.get(parent), f"header {parent}")
+    _place(statements, headers.get(name), f"header {name}", headers.get(parent), f"header {parent}")
 
 
-def _read_trajectory(said: Statements, extension: object) -> None:
+def _read_trajectory(statements: Statements, extension: object) -> None:
     """Take what `nvext.agent_context` says, in which Dynamo's clients named sessions before they had headers."""
     context = extension.get("agent_context") if isinstance(extension, dict) else None
     if not isinstance(context, dict):
         return
     at = "nvext.agent_context"
-    said.say("session", context.get("session_id"), f"{at}.session_id")
-    if "session" in said:
-        said.say("thread", context.get("trajectory_id"), f"{at}.trajectory_id")
-        said.say("parent", context.get("parent_trajectory_id"), f"{at}.parent_trajectory_id")
+    statements.say("session", context.get("session_id"), f"{at}.session_id")
+    if "session" in statements:
+        statements.say("thread", context.get("trajectory_id"), f"{at}.trajectory_id")
+        statements.say("parent", context.get("parent_trajectory_id"), f"{at}.parent_trajectory_id")
     else:
         parent = context.get("parent_trajectory_id")
-        _place(said, context.get("trajectory_id"), f"{at}.trajectory_id", parent, f"{at}.parent_trajectory_id")
-    if "parent" in said:
-        said.know("kind", "subagent", said.source["parent"])
+        _place(statements, context.get("trajectory_id"), f"{at}.trajectory_id", parent, f"{at}.parent_trajectory_id")
+    if "parent" in statements:
+        statements.know("kind", "subagent", statements.source["parent"])
 
 
-def _place(said: Statements, session: object, source: str, parent: object, parent_source: str) -> None:
+def _place(statements: Statements, session: object, source: str, parent: object, parent_source: str) -> None:
     if not is_id(session):
         return
     if parent != session:
-        said.say("parent", parent, parent_source)
-    if "parent" in said:
-        said.know("session", parent, parent_source)
-        said.know("kind", "subagent", parent_source)
-    said.know("session", session, source)
-    said.know("thread", session, source)
+        statements.say("parent", parent, parent_source)
+    if "parent" in statements:
+        statements.know("session", parent, parent_source)
+        statements.know("kind", "subagent", parent_source)
+    statements.know("session", session, source)
+    statements.know("thread", session, source)
 
 
 def _is_title(body: Body) -> bool:

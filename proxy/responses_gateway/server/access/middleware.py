@@ -235,11 +235,11 @@ class AccessLog:
         route = _route_of(request)
         self._ended.append((request.method if request.method in _METHODS else "other", route, status, seconds))
         level = _level(route, status)
-        shown = self._logs_lines and self._logger.isEnabledFor(level)
-        fields = _fields(request, response, exchange, status) if shown else {"status": status}
+        is_logged = self._logs_lines and self._logger.isEnabledFor(level)
+        fields = _fields(request, response, exchange, status) if is_logged else {"status": status}
         if exchange.report is not None:
             exchange.report(fields)
-        elif shown:
+        elif is_logged:
             log_request(level, exchange, fields, seconds)
 
 

@@ -40,13 +40,13 @@ class Admin:
     async def list_backends(self, _request: web.Request) -> web.Response:
         """Answer `GET` with every backend and how it is; those that are leaving, too."""
         members = self._pool.members
-        shown = [self._shown(member) for member in [*members.by_name.values(), *members.leaving]]
+        backends = [self._shown(member) for member in [*members.by_name.values(), *members.leaving]]
         now = asyncio.get_running_loop().time()
         pools = [
             {"name": pool.name, "source": pool.source, "problem": pool.problem or None, "seconds": pool.stale_for(now)}
             for pool in members.pools.values()
         ]
-        return web.json_response({"object": "list", "data": shown, "queued": self._pool.places.queued, "pools": pools})
+        return web.json_response({"object": "list", "data": backends, "queued": self._pool.places.queued, "pools": pools})
 
     async def show(self, request: web.Request) -> web.Response:
         """Answer `GET` with one backend."""

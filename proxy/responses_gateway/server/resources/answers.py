@@ -163,8 +163,8 @@ class Compaction:
         caller = caller_of(request, RESPONSES, responses.live.current, "POST /v1/responses/compact")
         summary = await responses.summarise(with_trigger(parsed), caller)
         response = msgspec.json.decode(summary.translator.response.json())
-        shown = {name: response[name] for name in ("id", "created_at", "usage")}
-        compacted = msgspec.json.encode({**shown, "object": "response.compaction", "output": summary.output})
+        fields = {name: response[name] for name in ("id", "created_at", "usage")}
+        compacted = msgspec.json.encode({**fields, "object": "response.compaction", "output": summary.output})
         return web.Response(body=compacted, content_type="application/json")
 
 

@@ -273,9 +273,9 @@ class MessagesModels:
 def _shown(model: Mapping[str, Any]) -> dict[str, Any]:
     created = model.get("created")
     moment = datetime.fromtimestamp(created if type(created) is int and 0 <= created < 2**32 else 0, UTC)
-    shown = {"type": "model", "id": model["id"], "display_name": model["id"], "created_at": f"{moment:%Y-%m-%dT%H:%M:%SZ}"}
+    entry = {"type": "model", "id": model["id"], "display_name": model["id"], "created_at": f"{moment:%Y-%m-%dT%H:%M:%SZ}"}
     window = model.get("max_model_len")
-    return {**shown, "max_input_tokens": window, "max_tokens": window} if type(window) is int else shown
+    return {**entry, "max_input_tokens": window, "max_tokens": window} if type(window) is int else entry
 
 
 def _page(models: list[dict[str, Any]], request: web.Request) -> tuple[list[dict[str, Any]], bool]:

@@ -60,8 +60,8 @@ class StoredResponses:
         if stored.active and stored.id not in self._background.running:
             await self._background.fail_lost()
             stored = await self._find(request)
-        shown = on_one_line(self._json(request, stored, included).encode())  # the same bytes as in a stream
-        return web.Response(body=shown, content_type="application/json", charset="utf-8")
+        body = on_one_line(self._json(request, stored, included).encode())  # the same bytes as in a stream
+        return web.Response(body=body, content_type="application/json", charset="utf-8")
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         """Answer `DELETE`."""

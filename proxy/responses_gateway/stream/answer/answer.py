@@ -418,8 +418,8 @@ def _said(lifecycle: Lifecycle, kind: TextKind) -> str | None:
 def _keep_details(chunk: Chunk, turn: Turn) -> None:
     """Keep what the server wants back with the thought; a message behind deltas only repeats it."""
     for choice in chunk.choices or ():
-        said = choice.delta or (choice.message if turn.details is None else None)
-        if said is not None and said.reasoning_details is not None:
-            turn.wanted_back().add(said.reasoning_details)
-        if said is not None and isinstance(said.reasoning_opaque, str):
-            turn.wanted_back().add([{"type": OPAQUE, "data": said.reasoning_opaque}])
+        delta = choice.delta or (choice.message if turn.details is None else None)
+        if delta is not None and delta.reasoning_details is not None:
+            turn.wanted_back().add(delta.reasoning_details)
+        if delta is not None and isinstance(delta.reasoning_opaque, str):
+            turn.wanted_back().add([{"type": OPAQUE, "data": delta.reasoning_opaque}])

@@ -116,10 +116,10 @@ class ChunkPattern:
         return b"%b%b%b" % (self.head, inside, self.behind.removesuffix(_END))
 
 
-def _ids_in(told: Sequence[TokenParts]) -> list[int] | None:
+def _ids_in(parts: Sequence[TokenParts]) -> list[int] | None:
     """Return the ids of some payloads; None if there are none."""
     try:
-        return [token for _, _, ids in told for token in _decode_ids(b"[%b]" % ids)] if told else None
+        return [token for _, _, ids in parts for token in _decode_ids(b"[%b]" % ids)] if parts else None
     except msgspec.DecodeError:
         return None
 
@@ -174,22 +174,22 @@ class FastPath:
         if not whole.startswith(pattern.before):
             return None
         inside = whole[pattern.begin : pattern.end]
-        told: Sequence[TokenParts] = ()
+        parts: Sequence[TokenParts] = ()
         if pattern.between:
-            told = pattern.parts(inside) or pattern.divide(whole)
-            chunks = len(told)
-            inside = told[0][0] if chunks == 1 else b"".join([text for text, _, _ in told])
+            parts = pattern.parts(inside) or pattern.divide(whole)
+            chunks = len(parts)
+            inside = parts[0][0] if chunks == 1 else b"".join([text for text, _, _ in parts])
         elif len(inside) > pattern.around:  # else it is one event
             inside = pattern.texts(whole)
             chunks = (len(whole) - len(inside)) // pattern.around
         in_quotes = b'"%b"' % inside
         text = unquoted(in_quotes)
-        if not text or not (self._is_plain is None or self._is_plain(text, _ids_in(told))):
+        if not text or not (self._is_plain is None or self._is_plain(text, _ids_in(parts))):
             return None
         self._sse.buffer = rest
         self.chunks += chunks
-        if told:
-            self._keep_waiting(told, len(whole))
+        if parts:
+            self._keep_waiting(parts, len(whole))
         if self._tokens.meter is not None:
             self._tokens.meter.feed(self._counted_as, text)
         space = self._space
@@ -205,17 +205,17 @@ class FastPath:
     def take_payload(self, payload: bytes, pattern: ChunkPattern) -> bool:
         """Take one payload if it looks like the pattern; else the tokens that wait, because it may bring others."""
         inside = pattern.inside(payload)
-        told: Sequence[TokenParts] = ()
+        parts: Sequence[TokenParts] = ()
         if pattern.between:
-            told = pattern.parts(inside)
-            inside = told[0][0] if told else b""
+            parts = pattern.parts(inside)
+            inside = parts[0][0] if parts else b""
         text = unquoted(b'"%b"' % inside)
-        if not text or not (self._is_plain is None or self._is_plain(text, _ids_in(told))):
+        if not text or not (self._is_plain is None or self._is_plain(text, _ids_in(parts))):
             self.take_tokens()
             return False
         self._run.append(text)
-        if told:
-            self._keep_waiting(told, len(payload))
+        if parts:
+            self._keep_waiting(parts, len(payload))
         if self._tokens.meter is not None:
             self._tokens.meter.feed(self._counted_as, text)
         return True
@@ -271,8 +271,8 @@ class FastPath:
             self.pattern = None
             self._misses = 0
 
-    def _keep_waiting(self, told: Sequence[TokenParts], size: int) -> None:
-        self._waiting += told
+    def _keep_waiting(self, parts: Sequence[TokenParts], size: int) -> None:
+        self._waiting += parts
         if len(self._waiting) >= _MOST_WAITING or size > _LONG:
             self.take_tokens()
 

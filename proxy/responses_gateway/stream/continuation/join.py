@@ -138,13 +138,13 @@ class CatchUp:
     def _next_end(self, kind: str, text: str) -> int:
         """Return how much of a text can be said before the two have to be compared again: where it begins something, the first
         visible character; within what is the last in both, as much as the first reading has."""
-        said = transcript_of(self._again)
-        if not said.parts or said.parts[-1].kind != kind:
+        transcript = transcript_of(self._again)
+        if not transcript.parts or transcript.parts[-1].kind != kind:
             return len(text) - len(text.lstrip()) + 1
         wanted = self._wanted
-        if len(said.done) < len(wanted.done) or len(said.parts) < len(wanted.parts):
+        if len(transcript.done) < len(wanted.done) or len(transcript.parts) < len(wanted.parts):
             return len(text)
-        behind = len(wanted.parts[-1].text) - len(said.parts[-1].text) - len(said.space)
+        behind = len(wanted.parts[-1].text) - len(transcript.parts[-1].text) - len(transcript.space)
         return max(1, min(len(text), behind))
 
     def _compare(self) -> None:
@@ -155,19 +155,19 @@ class CatchUp:
             if at >= len(wanted.done) or without_generated_ids(done[at]) != wanted.done[at]:
                 raise Diverged
             self._compared += 1
-        said = transcript_of(self._again)
-        if not said.parts:
+        transcript = transcript_of(self._again)
+        if not transcript.parts:
             return
         if self._compared < len(wanted.done):
-            if not is_prefix_of(said.parts[0], wanted.done[self._compared]):
+            if not is_prefix_of(transcript.parts[0], wanted.done[self._compared]):
                 raise Diverged
             return
-        *before, last = said.parts
+        *before, last = transcript.parts
         if before != wanted.parts[: len(before)] or len(before) == len(wanted.parts):
             raise Diverged
         if not _may_grow(last, wanted.parts[len(before)]):
             raise Diverged
-        if said.parts == wanted.parts:
+        if transcript.parts == wanted.parts:
             self._arrive()
 
     def _arrive(self) -> None:

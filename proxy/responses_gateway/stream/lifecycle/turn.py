@@ -194,13 +194,13 @@ def usage_shown(turns: list[Turn], total: Usage | None, done: Sequence[str]) -> 
     out, because clients take the usage for the size of their context. `done` are the items of the response as JSON."""
     left_out = {id(turn) for turn, later in pairwise(turns) if turn.continued and later.used is not None}
     kept = [turn for turn in turns if id(turn) not in left_out]
-    shown = usage_of(kept)
-    if total is None or not left_out or shown is None:
+    usage = usage_of(kept)
+    if total is None or not left_out or usage is None:
         return total
     thought = any(item.startswith('{"type":"reasoning"') for item in done[kept[-1].first_item :])
-    if thought and not shown.reasoning and shown.output and total.output:
-        shown.reasoning = round((total.reasoning or 0) * shown.output / total.output)
-    return shown
+    if thought and not usage.reasoning and usage.output and total.output:
+        usage.reasoning = round((total.reasoning or 0) * usage.output / total.output)
+    return usage
 
 
 def images_of(turns: list[Turn]) -> ImageUsage | None:

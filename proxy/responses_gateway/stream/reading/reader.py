@@ -191,16 +191,16 @@ class Reader:
         elif isinstance(message.content, str):
             rest.content = _end_of(message.content, self.said and self.said("output_text"))
         if calls is not None or not (self._text_came and self._raw):
-            told = message if calls is None else calls.rest_of(message)
-            rest.tool_calls = told.tool_calls
-            rest.function_call = told.function_call
+            whole = message if calls is None else calls.rest_of(message)
+            rest.tool_calls = whole.tool_calls
+            rest.function_call = whole.function_call
         return rest
 
-    def _drop_repeated(self, delta: chat.Delta, said: Callable[[TextKind], str | None]) -> None:
+    def _drop_repeated(self, delta: chat.Delta, text_of: Callable[[TextKind], str | None]) -> None:
         """Take from a delta with calls, at the end or behind it, what is all of the thought or of the text before it: no answer
         is likely to say it twice in a row. Behind another thought, a text may well come again."""
         for (kind, names), text in zip(_FIELDS, (_thought_of(delta), delta.content), strict=True):
-            if text and isinstance(text, str) and len(text) >= _LEAST_REPEATED and said(kind) == text:
+            if text and isinstance(text, str) and len(text) >= _LEAST_REPEATED and text_of(kind) == text:
                 self.repairs["message_repeated"] += 1
                 for name in names:
                     setattr(delta, name, None)
@@ -243,9 +243,9 @@ class Reader:
     def _beyond_echo(self, content: str, reasoning: str) -> str | None:
         """Keep back a text that begins with the thought, in marks, because some servers send it in both places (MiniMax-M3, in
         the same chunks). Return what follows it, None for nothing, or all of a text that begins otherwise."""
-        said = self.said and self.said("reasoning")
+        thought = self.said and self.said("reasoning")
         held = self._echo + content
-        rest = held if said is None else _behind_thought(held, said + reasoning)
+        rest = held if thought is None else _behind_thought(held, thought + reasoning)
         self._echo = held if rest is None else ""
         if rest is None:
             return ""
@@ -258,8 +258,8 @@ class Reader:
         """Give out a text that was kept back, unless it is the thought so far."""
         if not self._echo:
             return
-        said = self.said and self.said("reasoning")
-        if said and _behind_thought(f"{self._echo}{_CLOSING}", said) == "":
+        thought = self.said and self.said("reasoning")
+        if thought and _behind_thought(f"{self._echo}{_CLOSING}", thought) == "":
             self.repairs["message_repeated"] += 1
         else:
             out.append(Text(self._echo, self._early_logprobs or None))
@@ -311,12 +311,12 @@ class Reader:
         self.repairs["surrogates_replaced"] += 1
 
 
-def _end_of(whole: str | None, said: str | None) -> str:
-    """Return what a text has behind its beginning, which was `said`; nothing if it begins otherwise."""
-    if not whole or not said:
+def _end_of(whole: str | None, part: str | None) -> str:
+    """Return what a text has behind a `part`, its beginning; nothing if it begins otherwise."""
+    if not whole or not part:
         return ""
     begin = len(whole) - len(whole.lstrip())  # because the white space before a text may not have been written
-    beginning = said.lstrip()
+    beginning = part.lstrip()
     end = whole[begin + len(beginning) :] if whole.startswith(beginning, begin) else ""
     return end if end.strip() else ""
 

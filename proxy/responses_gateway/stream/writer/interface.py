@@ -285,8 +285,8 @@ def reasoning(item_id: str, status: ItemStatus, text: str, *, summary: bool, sea
 
 def message(item_id: str, status: ItemStatus, part: str, phase: Phase) -> str:
     """Return a message with one part, given as JSON."""
-    told = f'"phase":"{phase}",' if phase else ""
-    return f'{{"type":"message","id":"{item_id}","status":"{status}","role":"assistant",{told}"content":[{part}]}}'
+    phase_member = f'"phase":"{phase}",' if phase else ""
+    return f'{{"type":"message","id":"{item_id}","status":"{status}","role":"assistant",{phase_member}"content":[{part}]}}'
 
 
 def reasoning_part(text: str) -> str:

@@ -217,8 +217,8 @@ class MessagesWriter(EventWriter):
         if extra != place.extra and not late:
             self.repairs["extra_content_dropped"] += 1
         member = "arguments" if place.kind == "function_call" else "input"
-        shown = extra_member(place.extra)
-        self._count(place.kind, place.index, f'{place.begun}{shown},"{member}":{quote(text)},"status":"{status}"}}')
+        member_json = extra_member(place.extra)
+        self._count(place.kind, place.index, f'{place.begun}{member_json},"{member}":{quote(text)},"status":"{status}"}}')
         if late:  # an item of its own, whose block has it in its signature
             by_call = f'{{"{_own_id(_TOOL, place.item_id)}":{late}}}'
             self._start_block('{"type":"thinking","thinking":"","signature":""}')

@@ -132,9 +132,9 @@ class ResponsesWriter(EventWriter):
     def show(self, response: bytes, *kinds: bytes) -> None:
         """Append the next events, which show the whole response."""
         end = self._end.encode("utf-8", "replace")
-        shown = [_SNAPSHOT % (kind, kind, number, response, end) for number, kind in enumerate(kinds, self.next_number)]
-        self.next_number += len(shown)
-        self.events.append(b"".join(shown))
+        events = [_SNAPSHOT % (kind, kind, number, response, end) for number, kind in enumerate(kinds, self.next_number)]
+        self.next_number += len(events)
+        self.events.append(b"".join(events))
 
     def write(self, kind: str, fields: str) -> None:
         """Append the next event."""
@@ -176,8 +176,8 @@ class ResponsesWriter(EventWriter):
                 events.append(_summary_part("added", where, '""'))
             self.write_all(*events)
             return place
-        told = f'"phase":"{phase}",' if phase else ""
-        item = f'{{"type":"message",{begun},"role":"assistant",{told}"content":[]}}'
+        phase_member = f'"phase":"{phase}",' if phase else ""
+        item = f'{{"type":"message",{begun},"role":"assistant",{phase_member}"content":[]}}'
         self.write_all(_item("added", index, item), _part("added", where, _EMPTY_PARTS[kind]))
         head = _delta_head(f"response.{kind}.delta", f"{where}{_DELTA_FIELDS[kind]}")
         return Place(kind, item_id, index, head, phase=phase)

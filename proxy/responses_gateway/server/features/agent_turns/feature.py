@@ -76,11 +76,11 @@ def _may_go_on(counts: TenantValues[int], tenant: str, turn: str) -> bool:
 
 def _with_notices(prepared: PreparedRequest) -> PreparedRequest:
     """Have the model told where it repeats itself."""
-    told = calls_to_tell(last_calls(_backwards(prepared.context)))
-    if not told:
+    calls = calls_to_tell(last_calls(_backwards(prepared.context)))
+    if not calls:
         return prepared
     body = prepared.call.body
-    call = prepared.call.with_body({**body, "messages": with_notices(body["messages"], told)})
+    call = prepared.call.with_body({**body, "messages": with_notices(body["messages"], calls)})
     return replace(prepared, call=call)
 
 

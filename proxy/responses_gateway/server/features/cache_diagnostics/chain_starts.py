@@ -31,8 +31,8 @@ def chain_start(responses: Responses, prepared: PreparedRequest, prompt: Prompt)
         return None
     else:  # only the connection has it
         answer = first.facts.answer
-        told = {"usage": msgspec.json.decode(usage_json(answer.usage)), "output": [{"type": kind} for kind in answer.items]}
-        response = {**first.echo, "model": first.facts.model, **told}
+        details = {"usage": msgspec.json.decode(usage_json(answer.usage)), "output": [{"type": kind} for kind in answer.items]}
+        response = {**first.echo, "model": first.facts.model, **details}
         server = server_of(first.facts)
     usage = response.get("usage") or {}
     place = prompt.last_answer

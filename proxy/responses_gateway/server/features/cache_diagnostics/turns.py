@@ -68,7 +68,7 @@ class CacheTurns:
         report = Report(server_of(facts), used.input, used.cached)
         # What asks the model to go on is in no later request, so that nothing behind it is where it was.
         last = next((turn for turn in turns if turn.continued), turns[-1]).used or used
-        said = _answer(prepared, translator, used, last)
+        answer = _answer(prepared, translator, used, last)
         prompt = _asked(prepared).prompt(checksum=hash if self._stored is None else self._stored.checksum)
         known = self._contexts.of(asking)
         if prepared.context.first is not None and not known:
@@ -77,7 +77,7 @@ class CacheTurns:
                 self._contexts.begin(asking, [start])
         is_unknown = not self._knows_all and _goes_on_elsewhere(known, prompt)
         block = self._sizes.of(facts.backend)
-        explanation = self._contexts.turn(asking, prompt, report, said, block, named=_goes_on(prepared))
+        explanation = self._contexts.turn(asking, prompt, report, answer, block, named=_goes_on(prepared))
         if asker.final:
             self._contexts.forget(asking.tenant, asking.session)
         elif self._stored is not None:

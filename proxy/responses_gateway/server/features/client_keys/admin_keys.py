@@ -44,12 +44,12 @@ class AdminKeys:
 
     async def list_all(self, _request: web.Request) -> web.Response:
         """Answer `GET` with all keys: those of the settings, and those made here. Raise `ApiError`, `StoreUnavailable`."""
-        shown = [self._shown(name, _details(key), "settings") for name, key in self._live.given.api_keys.items()]
+        entries = [self._shown(name, _details(key), "settings") for name, key in self._live.given.api_keys.items()]
         if self._stored is not None:
             await self._stored.read()
             rows = self._stored.rows
-            shown += [self._shown(row.name, msgspec.json.decode(row.details), "admin", row.created_at) for row in rows]
-        return web.json_response({"object": "list", "data": shown})
+            entries += [self._shown(row.name, msgspec.json.decode(row.details), "admin", row.created_at) for row in rows]
+        return web.json_response({"object": "list", "data": entries})
 
     async def add(self, request: web.Request) -> web.Response:
         """Answer `POST`: make a key with a `name` and the fields of `api_keys`. Raise `ApiError`, `StoreUnavailable`."""

@@ -116,8 +116,8 @@ class Rollouts:
             raise too_large(_LARGEST_REWARD)
         if not await self._table.reward(tenant_of(request), _tree_name(name), reward.decode()):
             raise _unknown(name)
-        shown = msgspec.json.encode({"object": "rollout.reward", "id": name, "reward": msgspec.Raw(reward)})
-        return web.Response(body=shown, content_type=_JSON)
+        answer = msgspec.json.encode({"object": "rollout.reward", "id": name, "reward": msgspec.Raw(reward)})
+        return web.Response(body=answer, content_type=_JSON)
 
     async def trajectory(self, request: web.Request) -> web.Response:
         """Answer `GET /v1/responses/{id}/trajectory`: the calls that led to a response, and its own. Raise `ApiError`,
@@ -155,8 +155,8 @@ class Rollouts:
 def _written(page: Page, about: Mapping[str, Any], form: str, *, chained: bool) -> bytes:
     """Return the body of an answer."""
     if form == "jsonl":
-        shown: Iterable[Any] = map(Chain._asdict, pieces_of(page.calls)) if chained else map(_shown, page.calls)
-        return b"".join(_encode(line) + b"\n" for line in shown)
+        lines: Iterable[Any] = map(Chain._asdict, pieces_of(page.calls)) if chained else map(_shown, page.calls)
+        return b"".join(_encode(line) + b"\n" for line in lines)
     content = chain_of(page.calls)._asdict() if chained else {"calls": [_shown(call) for call in page.calls]}
     paging = {"has_more": page.more, "last_id": page.calls[-1].id if page.calls else None}
     return _encode({**about, **content, **paging})

@@ -107,17 +107,17 @@ def _says(written: str, kind: Kind, item: Mapping[str, Any]) -> bool:
     arguments anew."""
     if kind == "call":
         return str(item.get("name") or "") in written
-    said = "".join(part.get("text") or part.get("refusal") or "" for part in item["content"]).strip()
+    text = "".join(part.get("text") or part.get("refusal") or "" for part in item["content"]).strip()
     first, *others = _BROKEN.split(written)
     if not others:
-        return said == first
+        return text == first
     last = others.pop()
-    if not said.startswith(first) or not said.endswith(last):
+    if not text.startswith(first) or not text.endswith(last):
         return False
     place = len(first)
     for piece in others:
-        place = said.find(piece, place)
+        place = text.find(piece, place)
         if place < 0:
             return False
         place += len(piece)
-    return place + len(last) <= len(said)
+    return place + len(last) <= len(text)

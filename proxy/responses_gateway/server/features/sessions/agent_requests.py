@@ -113,7 +113,7 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
         called = facts.began
     first = facts.ended_at if times.first is None else times.first
     hosted = min(facts.ended_at - first, sum(call.seconds or 0.0 for call in facts.calls))
-    told = facts.asker.tool_seconds
+    seconds = facts.asker.tool_seconds
     thread = facts.asker.thread or (answer.response_id if answer is not None else facts.request_id)
     return AgentRequest(
         facts.id,
@@ -131,14 +131,14 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
         waiting=called - facts.began,
         prefill=max(0.0, first - called),
         generation=facts.ended_at - first - hosted,
-        tools=hosted + (told or 0.0) if hosted or told is not None else None,
+        tools=hosted + (seconds or 0.0) if hosted or seconds is not None else None,
         input_tokens=usage.input or 0,
         cached_tokens=usage.cached,
         output_tokens=_output(facts, usage),
         reasoning_tokens=usage.reasoning or facts.tokens_by_kind.get("reasoning", 0),
         last_call=call_in(thread, facts.client_calls.last),
         answered=call_in(thread, facts.client_calls.answered),
-        told=told is not None,
+        told=seconds is not None,
     )
 
 

@@ -88,8 +88,8 @@ class SessionPages:
             raise ApiError(404, f"There is no session `{session_id[:100]}`.", code="not_found")
         now = time.time()
         part, running = parts[0]
-        shown = {"object": "session", **row(part, running, now), "threads": tree(part, running), "now": now}
-        return json_answer({**shown, "earlier_requests": max(0, part.requests - len(part.kept))})
+        session = {"object": "session", **row(part, running, now), "threads": tree(part, running), "now": now}
+        return json_answer({**session, "earlier_requests": max(0, part.requests - len(part.kept))})
 
     async def _stored(self, key: str | None, session: str | None) -> list[SessionPart]:
         """Return what the store has of these; nothing while it is away, because what is remembered is shown."""

@@ -66,8 +66,8 @@ def asking(request: ResponsesRequest, caller: Caller, reading: Reading | None) -
     """Return the agent for which a request asks. Most say nothing of one, and are to cost nothing."""
     headers = caller.headers
     if reading is not None:
-        told = reading.told
-        return NOBODY if not told["metadata"] and NAMES.isdisjoint(map(str.lower, headers)) else asker_of(headers, told)
+        fields = reading.told
+        return NOBODY if not fields["metadata"] and NAMES.isdisjoint(map(str.lower, headers)) else asker_of(headers, fields)
     extra = request.model_extra
     nvext = None if not extra else extra.get("nvext")
     says_so = request.client_metadata or request.prompt_cache_key or request.only_warms or nvext

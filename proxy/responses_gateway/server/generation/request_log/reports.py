@@ -144,10 +144,10 @@ class RequestReports:
             reader(ended)
 
     def _log(self, ended: Sequence[RequestFacts]) -> None:
-        shown = {level: logs.logger().isEnabledFor(level) for level in (logging.INFO, logging.WARNING)}
+        enabled = {level: logs.logger().isEnabledFor(level) for level in (logging.INFO, logging.WARNING)}
         for facts in ended:
             level = logging.WARNING if _is_warning(facts) else logging.INFO
-            if shown[level]:
+            if enabled[level]:
                 line = log_line(facts)
                 if facts.exchange:
                     line.pop("status", None)  # because the client may have got another one, in the words of its protocol

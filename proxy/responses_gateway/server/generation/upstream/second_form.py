@@ -142,7 +142,7 @@ def report_changes(log: RequestLog, call: ChatCall, sent: ChatCall, chat: ChatSt
     names = [f"{field}=" if instead else field for field, instead in changes]
     losses = [_LOSSES[name] for name in names if name in _LOSSES]
     if sent is not call:
-        told = losses_of_format(call.body, sent.body)
-        losses += told or losses_of(call.body["messages"], sent.body["messages"])
+        format_losses = losses_of_format(call.body, sent.body)
+        losses += format_losses or losses_of(call.body["messages"], sent.body["messages"])
         losses += losses_of_tools(call.body, sent.body)
     log.losses([loss for loss in dict.fromkeys(call.words(losses)) if loss not in log.facts.losses])

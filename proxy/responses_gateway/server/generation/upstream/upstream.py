@@ -293,13 +293,13 @@ class Upstream:
         """Return the error for the refusal of a backend."""
         refusal = await chat.read_refusal()
         error = chat_refused(chat.status, refusal, chat.retry_after)
-        told = self._pool.refusal_for_clients(chat, error)
+        client_error = self._pool.refusal_for_clients(chat, error)
         if self._recording is not None:
-            self._recording.backend_refused(chat.status, refusal, chat.retry_after, gateway_key=told is not error)
+            self._recording.backend_refused(chat.status, refusal, chat.retry_after, gateway_key=client_error is not error)
         reason = chat.header(REASON_HEADER)
         if reason and chat.status in (429, 503):
             return router_refusal(chat.status, reason, chat.retry_after)
-        return in_client_terms(told)
+        return in_client_terms(client_error)
 
     # ---- while it is read --------------------------------------------------------------------------------------------
 
