@@ -54,18 +54,18 @@ async def play_turns(questions: Questions, thought_field: str, template: str = "
     # In this order, because a server may keep only the last prompt.
     reads = [await _read(questions, turn) for turn in turns]
     silent, without = [await _read(questions, _with(CALLING, turn)) for turn in turns[1:]]
-    begun, working, asked = reads
-    if begun is None or working is None or asked is None or silent is None or without is None:
+    begun, working, third = reads
+    if begun is None or working is None or third is None or silent is None or without is None:
         return session
     if working.tokens - silent.tokens >= _SEEN:  # else thoughts never reach the prompt
-        session.drops_thoughts = asked.tokens - without.tokens < _SEEN
+        session.drops_thoughts = third.tokens - without.tokens < _SEEN
     block = await block_size(questions.backend) or CACHE_BLOCK
     earlier = _lost(begun, working, block, 0)
-    session.lost = _lost(working, asked, block, earlier)
+    session.lost = _lost(working, third, block, earlier)
     if session.lost is None:
         session.cause = "unreported"
     elif session.lost:
-        only_thoughts = session.drops_thoughts and not earlier and not _lost(begun, asked, block, 0)
+        only_thoughts = session.drops_thoughts and not earlier and not _lost(begun, third, block, 0)
         session.cause = "template" if only_thoughts else await _cause(questions, turns[-1], block, _turns(thinking))
     if session.drops_thoughts:
         variables = keeping_variables(template) or dict(KEEPING_VARIABLES)

@@ -332,10 +332,10 @@ class ChatStream:
         failure = None
         decoder = SSEDecoder()
         read = 0  # pieces
-        shown = ended = False
+        decided = ended = False
         try:
             async with asyncio.timeout(SOON):
-                while not (shown or ended):
+                while not (decided or ended):
                     if self._finished is None:
                         take(await self._content.readany())
                         ended = self._content.at_eof() or self._content.total_bytes > _ERROR_BODY_LIMIT
@@ -346,7 +346,7 @@ class ChatStream:
                     new = self._early[read:]
                     read += len(new)
                     whole = [b"".join(self._early)] if ended else []
-                    shown, failure = first_failure(decoder.feed(b"".join(new)) if self.is_event_stream else whole)
+                    decided, failure = first_failure(decoder.feed(b"".join(new)) if self.is_event_stream else whole)
         except (TimeoutError, SSETooLong, aiohttp.ClientError, ConnectionError):
             pass  # whoever reads the answer is told
         except BaseException:

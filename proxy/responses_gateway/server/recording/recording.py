@@ -87,7 +87,7 @@ class Recording:
         policy: Policy,
         served_as: str,
         *,
-        given: object,
+        original: object,
         history: Sequence[Any],
         references: Mapping[str, Any],
         replaced: frozenset[int],
@@ -95,10 +95,10 @@ class Recording:
         results: Mapping[str, bytes],
     ) -> None:
         """Take what the translation is made of besides the request as it came: `request` and `policy` are those that the
-        translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model. `hosted` are the
-        tools that the gateway runs itself, `results` the results of earlier calls of them."""
+        translation gets, `original` is the input as it came, and `served_as` is the backend's name of the model. `hosted`
+        are the tools that the gateway runs itself, `results` the results of earlier calls of them."""
         values: dict[str, Any] = {
-            "input": request.input if request.input != given else None,
+            "input": request.input if request.input != original else None,
             "history": history,
             "references": dict(references),
             "replaced": sorted(replaced),

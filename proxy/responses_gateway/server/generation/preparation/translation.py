@@ -69,7 +69,7 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
                 request,
                 self.policy,
                 self.served_as,
-                given=request_input,
+                original=request_input,
                 history=history,
                 references=references,
                 replaced=replaced,
