@@ -41,7 +41,10 @@ PROGRAM = McpServer("program")
 
 
 def gone(process: int) -> bool:
-    return not psutil.pid_exists(process) or psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it may end between any two looks at it
+        return True
 
 
 # Whose they are
