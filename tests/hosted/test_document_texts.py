@@ -135,3 +135,11 @@ def test_base64_of_documents_may_have_line_breaks() -> None:
     data = base64.encodebytes(document("a" * 100)).decode()
     texts = asyncio.run(DocumentReader(PATIENCE).read([data, "data:application/pdf;base64," + data.replace("\n", "\r\n")], ""))
     assert [text.reason for text in texts] == ["", ""]
+
+
+def test_texts_do_not_push_out_what_was_read_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = DocumentReader(PATIENCE)
+    first = read(document("a"), reader=reader)
+    asyncio.run(reader.read([as_url("text/plain", b"%d" % number) for number in range(300)], "ada"))  # of a tenant 256 are kept
+    monkeypatch.setattr(documents, "PDF_PROCESS", Path("/nowhere"))
+    assert read(document("a"), reader=reader) == first

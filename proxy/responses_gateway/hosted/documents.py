@@ -1,5 +1,5 @@
-"""Reads files as text, PDFs each in a process of its own, and keeps the texts: clients send the documents of a conversation
-with each of its requests."""
+"""Reads files as text, PDFs each in a process of its own, and keeps the texts of these: clients send the documents of a
+conversation with each of its requests."""
 
 from __future__ import annotations
 
@@ -101,8 +101,9 @@ class DocumentReader:
                         texts[key] = await self._read(data, tenant)
         except TimeoutError:
             pass
-        for key, text in texts.items():
-            if text is not _LATE:
+        for key, data in zip(keys, documents, strict=True):
+            text = texts.get(key, _LATE)
+            if text is not _LATE and is_pdf(data):  # other files are read at once, and would push out what took a process
                 self._kept.put(tenant, key, text, len(text.text) + _REST)
         return [texts.get(key, _LATE) for key in keys]
 
