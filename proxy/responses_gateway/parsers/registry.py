@@ -98,8 +98,8 @@ def fitted(name: str, tokens: frozenset[str]) -> str:
     family = _SUFFIXED.get(name)
     if family is None:
         return name
-    suffix = next(filter(None, (re.fullmatch(family.suffix, token) for token in tokens)), None)
-    return name if suffix is None else name + (suffix[1] or "")
+    match = next(filter(None, (re.fullmatch(family.suffix, token) for token in tokens)), None)
+    return name if match is None else name + (match[1] or "")
 
 
 def _by_name(model_name: str) -> tuple[str | None, str | None]:

@@ -344,7 +344,7 @@ def test_a_model_that_thinks_in_a_field_may_call_in_the_text() -> None:
 
 
 def test_calls_are_learned_where_a_parser_of_reasoning_was_found_out() -> None:
-    choice = ParserChoice(Settings(backend=["http://b"], reasoning_parser="qwen3"), Policy(), set_names=frozenset())
+    choice = ParserChoice(Settings(backend=["http://b"], reasoning_parser="qwen3"), Policy(), explicit_names=frozenset())
     body = {"model": "m", "tools": [{"type": "function", "function": {**WEATHER, "type": None}}]}
     for expected in ("none", "none", "auto"):
         start = choice.start_without_template(body)

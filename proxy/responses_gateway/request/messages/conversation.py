@@ -238,25 +238,25 @@ class Conversation(msgspec.Struct):
     def _assistant(self, content: object, path: str) -> None:
         if self._open or self._waiting:
             self._release(path)
-        texts: list[Block] = []
+        pieces: list[Block] = []
         for block in blocks(content, f"{path}.content"):
             if "cache_control" in block.fields:
                 self._content.note_cache_control(block.fields)
             if block.kind == "text":
-                texts.append(block)
+                pieces.append(block)
                 continue
-            if texts:
-                self._say(texts)
-                texts = []
+            if pieces:
+                self._say(pieces)
+                pieces = []
             self._do(block)
-        self.prefilled = bool(texts)
-        if texts:
-            self._say(texts)
+        self.prefilled = bool(pieces)
+        if pieces:
+            self._say(pieces)
 
-    def _say(self, texts: list[Block]) -> None:
+    def _say(self, pieces: list[Block]) -> None:
         """Add the texts that the model wrote in a row: citations split one text into several."""
-        content = texts[0].fields["text"] if len(texts) == 1 else "".join([block.fields["text"] for block in texts])
-        self._add({"type": "message", "role": "assistant", "content": content}, texts[0].path)
+        content = pieces[0].fields["text"] if len(pieces) == 1 else "".join([block.fields["text"] for block in pieces])
+        self._add({"type": "message", "role": "assistant", "content": content}, pieces[0].path)
 
     def _do(self, block: Block) -> None:
         path, kind, fields = block

@@ -246,9 +246,9 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
     """Return the fields of the chat request that are neither messages nor tools. `hosted` are the kinds of hosted tools that
     can be run. Raises `ApiError` 400."""
     fields = _extras(request, policy, report)
-    set_fields = request.model_fields_set
+    explicit_fields = request.model_fields_set
     for parameter in COPIED:
-        value = getattr(request, parameter.name) if parameter.name in set_fields else None
+        value = getattr(request, parameter.name) if parameter.name in explicit_fields else None
         if value is not None:
             fields[parameter.name] = value
             report.preserved("parameter", parameter.name)
@@ -265,9 +265,9 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
         report.adapted("parameter", "service_tier", "sent as a priority")
     if request.background_options is not None:
         _background_options(request, request.background_options, policy, report, fields)
-    if not _IGNORED.isdisjoint(set_fields):
+    if not _IGNORED.isdisjoint(explicit_fields):
         _ignored(request, policy, report, fields, has_priority=has_priority)
-    _gateway_parameters(request, set_fields, policy, report)
+    _gateway_parameters(request, explicit_fields, policy, report)
     if policy.template_variables:
         fields[_VARIABLES] = {**policy.template_variables, **_variables(fields)}
     return fields

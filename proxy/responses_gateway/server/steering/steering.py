@@ -130,8 +130,8 @@ class Steering:
         steers = self._steers.get(response_id, [])
         if status not in ("completed", "incomplete"):
             return self._give_back(response_id, f"The response ended with the status '{status}', and is not continued.")
-        results = {item.get("call_id") for steer in steers for item in steer.items if item["type"] == "function_call_output"}
-        missing = [stub for stub in required if stub.get("call_id", "") not in results]
+        ids = {item.get("call_id") for steer in steers for item in steer.items if item["type"] == "function_call_output"}
+        missing = [stub for stub in required if stub.get("call_id", "") not in ids]
         if missing:
             return [Pending(steer, missing) for steer in steers]
         if steers:

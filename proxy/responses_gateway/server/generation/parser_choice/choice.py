@@ -87,21 +87,21 @@ class ParserChoice:
         tokenizer: ModelTokenizer | None = None,
         own_name: Callable[[str], str] = str,
         vllm_parsers: VllmParsers | None = None,
-        set_names: frozenset[str] | None = None,
+        explicit_names: frozenset[str] | None = None,
         known: KnownModels | None = None,
     ) -> None:
         """Take the settings. `policy` is that of the translation, to which is added what the parsers need. `tokenizer` tells
         markers from text that looks like them, where token ids come. `own_name` maps a client's name of a model to the
-        backend's, which may tell its family. `set_names` are the names of the settings that somebody gave, as opposed to those
+        backend's, which may tell its family. `explicit_names`: of the settings that somebody gave, as opposed to those
         that were found out. `known` is what is known of each model. Raise `ValueError` for an unknown parser."""
         self._settings = settings
-        self._set_names = frozenset(settings.model_fields_set) if set_names is None else set_names
+        self._explicit_names = frozenset(settings.model_fields_set) if explicit_names is None else explicit_names
         self.known_models = KnownModels() if known is None else known
         self._policy = policy
         self._tokenizer = tokenizer
         self._own_name = own_name
         self._vllm = vllm_parsers or {}
-        self._all, self._some = parser_settings(settings, self._set_names)
+        self._all, self._some = parser_settings(settings, self._explicit_names)
         self._template = response_template([self._all, *self._some.values()], tokenizer)
         # The backend sends raw markup for some model.
         self.any_raw = self._all.raw or any(some_settings.raw for some_settings in self._some.values())
@@ -114,7 +114,7 @@ class ParserChoice:
     def changed(self, settings: Settings, policy: Policy) -> ParserChoice:
         """Return the choice for settings that were found out, with what was loaded for these. Raise `ValueError` as the
         constructor does."""
-        return self._with(settings, policy, self._own_name, self._set_names)
+        return self._with(settings, policy, self._own_name, self._explicit_names)
 
     def replaced(self, settings: Settings, policy: Policy) -> ParserChoice:
         """Do the same for settings that somebody gave."""
@@ -122,10 +122,10 @@ class ParserChoice:
 
     def with_names(self, own_name: Callable[[str], str]) -> ParserChoice:
         """Return the same choice, which knows the backends' names of models."""
-        return self._with(self._settings, self._policy, own_name, self._set_names)
+        return self._with(self._settings, self._policy, own_name, self._explicit_names)
 
     def _with(
-        self, settings: Settings, policy: Policy, own_name: Callable[[str], str], set_names: frozenset[str] | None
+        self, settings: Settings, policy: Policy, own_name: Callable[[str], str], explicit_names: frozenset[str] | None
     ) -> ParserChoice:
         return ParserChoice(
             settings,
@@ -133,7 +133,7 @@ class ParserChoice:
             tokenizer=self._tokenizer,
             own_name=own_name,
             vllm_parsers=self._vllm,
-            set_names=set_names,
+            explicit_names=explicit_names,
             known=self.known_models,
         )
 
