@@ -22,14 +22,6 @@ from tests.waiting import PATIENCE
 pytestmark = pytest.mark.skipif(program() is None, reason="no Chromium is installed: run scripts/install-browser")
 
 
-@pytest.fixture
-def profile(tmp_path: Path) -> Path:
-    """An empty folder for the browser."""
-    folder = tmp_path / "browser"
-    folder.mkdir()
-    return folder
-
-
 async def column(page: Page, rows: str, number: int) -> Any:
     return await page.value(f"[...document.querySelectorAll('{rows} tr')].map(row => row.cells[{number}].innerText)")
 

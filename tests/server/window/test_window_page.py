@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,17 +20,14 @@ import aiohttp
 import pytest
 
 from responses_gateway.backend.member import Member
-from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.server.generation.request_log.recent_requests import (
     RELAYED_REMEMBERED,
     REMEMBERED,
-    Interval,
 )
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import CacheModel, SimulatorOptions, WeakModel
-from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
 from tests.codex.codex_cli import BINARY, Codex
-from tests.server.ended_requests import ended_facts, relayed
+from tests.server.ended_requests import NO_LATENCIES, ended_facts, relayed, remember_intervals
 from tests.server.running_gateway import Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import backend, chunk, streaming
 from tests.server.window.chromium import Page, browser, program
@@ -72,14 +68,6 @@ WEATHER = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
 }
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
-
-
-@pytest.fixture
-def profile(tmp_path: Path) -> Path:
-    """An empty folder for the browser."""
-    folder = tmp_path / "browser"
-    folder.mkdir()
-    return folder
 
 
 @asynccontextmanager
@@ -253,14 +241,7 @@ def test_it_can_be_used_with_the_keyboard_alone(profile: Path) -> None:
 def test_plots_show_the_minutes_that_there_are_and_their_values_to_the_keyboard(profile: Path) -> None:
     async def test() -> None:
         async with simulated() as served:
-            recent = served.parts.responses.reports.history
-            assert recent is not None
-            now = int(time.time()) // 10 * 10
-            recent.intervals.clear()
-            for ago, running in ((120, 3), (60, 7), (0, 1)):
-                counts = [0] * (len(LATENCY_BUCKETS) + 1)
-                gaps = [0] * (len(GAP_BUCKETS) + 1)
-                recent.intervals.append(Interval(now - ago, {"completed": 10}, counts, gaps, in_flight=running))
+            remember_intervals(served.parts.responses.reports.history, (120, 10, 3), (60, 10, 7), (0, 10, 1))
             async with visiting(served, profile) as page:
                 await page.press("3")
                 await page.holds("document.querySelector('#charts svg')?.textContent.includes('−5 min')", "five minutes")
@@ -534,15 +515,10 @@ def test_relayed_requests_push_no_response_out_of_the_list(profile: Path) -> Non
 def test_labels_of_axes_are_whole_on_a_phone_and_a_peak_is_told(profile: Path) -> None:
     async def test() -> None:
         async with simulated() as served:
-            recent = served.parts.responses.reports.history
-            assert recent is not None
-            now = int(time.time()) // 10 * 10
-            recent.intervals.clear()
-            first_token = [0] * (len(LATENCY_BUCKETS) + 1)
-            first_token[10] = 5
-            for ago, running in ((60, 105), (0, 0)):
-                gaps = [0] * (len(GAP_BUCKETS) + 1)
-                recent.intervals.append(Interval(now - ago, {"completed": 2000}, first_token, gaps, in_flight=running))
+            latencies = [*NO_LATENCIES]
+            latencies[10] = 5
+            history = served.parts.responses.reports.history
+            remember_intervals(history, (60, 2000, 105), (0, 2000, 0), first_token=latencies)
             async with visiting(served, profile, width=360, height=640) as page:
                 await page.value("location.hash = '#/plots'")
                 await page.holds(f"{count('#charts svg text')} > 0")

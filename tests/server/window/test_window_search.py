@@ -22,14 +22,6 @@ from tests.server.window.test_window_workers import WORKERS, asked_of_both
 in_a_browser = pytest.mark.skipif(program() is None, reason="no Chromium is installed: run scripts/install-browser")
 
 
-@pytest.fixture
-def profile(tmp_path: Path) -> Path:
-    """An empty folder for the browser."""
-    folder = tmp_path / "browser"
-    folder.mkdir()
-    return folder
-
-
 async def search(served: Reachable, text: Any, **request: Any) -> Any:
     return (await look(served, "search", "POST", json={"text": text}, **request)).json
 

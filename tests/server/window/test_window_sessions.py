@@ -16,14 +16,6 @@ from tests.server.window.test_window_page import AXE, VIOLATIONS, count, visitin
 pytestmark = pytest.mark.skipif(program() is None, reason="no Chromium is installed: run scripts/install-browser")
 
 
-@pytest.fixture
-def profile(tmp_path: Path) -> Path:
-    """An empty folder for the browser."""
-    folder = tmp_path / "browser"
-    folder.mkdir()
-    return folder
-
-
 FITS = "Math.max(document.documentElement.scrollWidth, document.querySelector('main').scrollWidth) <= innerWidth"
 
 

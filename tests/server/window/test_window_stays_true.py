@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
-from responses_gateway.server.generation.request_log.recent_requests import Interval
 from responses_gateway.server.window import live_requests
 from responses_gateway.settings.keys import hash_of
-from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
-from tests.server.ended_requests import ended_facts
+from tests.server.ended_requests import ended_facts, remember_intervals
 from tests.server.running_gateway import ask, gateway, post, run, simulated
 from tests.server.scripted_backend import backend, call, chunk, streaming
 from tests.server.window.chromium import Page, program
@@ -26,14 +23,6 @@ LIVE = "document.querySelector('#connection').innerText === 'live'"
 
 ALICE = "sk-alice-has-a-long-key"
 STEPS = 300  # that come at a time
-
-
-@pytest.fixture
-def profile(tmp_path: Path) -> Path:
-    """An empty folder for the browser."""
-    folder = tmp_path / "browser"
-    folder.mkdir()
-    return folder
 
 
 async def go_offline(page: Page, offline: bool) -> None:
@@ -160,14 +149,7 @@ def test_a_request_of_another_day_says_so_and_a_minute_has_sixty_seconds(profile
 def test_a_rate_is_that_of_a_whole_interval(profile: Path) -> None:
     async def test() -> None:
         async with simulated() as served:
-            recent = served.parts.responses.reports.history
-            assert recent is not None
-            now = int(time.time()) // 10 * 10
-            recent.intervals.clear()
-            for ago, ended, running in ((10, 50, 3), (-10, 1, 7)):  # the second one has just begun
-                counts = [0] * (len(LATENCY_BUCKETS) + 1)
-                gaps = [0] * (len(GAP_BUCKETS) + 1)
-                recent.intervals.append(Interval(now - ago, {"completed": ended}, counts, gaps, in_flight=running))
+            remember_intervals(served.parts.responses.reports.history, (10, 50, 3), (-10, 1, 7))  # the second has just begun
             async with visiting(served, profile) as page:
                 await page.press("3")
                 await page.holds(f"{count('#charts .card')} === 6")
