@@ -669,6 +669,7 @@ def test_a_visitor_tries_a_request_and_takes_it_elsewhere(profile: Path) -> None
             await page.type("It's sunny in \\ \"Paris\"\nisn't it? scenario: demo")
             await page.click("#try-send")
             await page.holds("document.querySelector('#try-status').textContent.startsWith('completed, ')")
+            await page.holds(f"{count('#try-answer .kind')} >= 6", "the last item is drawn, with the next frame")
             kinds = await page.value("[...document.querySelectorAll('#try-answer .kind')].map(kind => kind.textContent)")
             assert kinds == ["reasoning", "message", "function call", "function call output", "reasoning", "message"]
             assert "made up by this page" in await page.text("#try-answer")
