@@ -21,8 +21,30 @@ ARGUMENTS = '{"command":"ls"}'
         ([[entry("Ba", " ")], [entry("Bash")]], [("call", "Bash", " {}")]),
         ([[entry("Bash", '{"comm')], [entry(None, 'and":"ls"}', index=0)]], [("call", "Bash", ARGUMENTS)]),
         ([[entry('Bash{"command":"ls"}', "", index=0, id="a")]], [("call", "Bash", ARGUMENTS)]),
+        (
+            [
+                [entry("Bash", "", index=0, id="a")],
+                *([entry(None, ARGUMENTS[at : at + 4], index=1 + at)] for at in range(0, 16, 4)),
+            ],
+            [("call", "Bash", ARGUMENTS)],
+        ),
+        (
+            [
+                [entry("Bash", '{"comm', index=0, id="a"), entry("now", "", index=1, id="b")],
+                [entry(None, 'and":"ls"}', index=2)],
+            ],
+            [("call", "Bash", ARGUMENTS), ("call", "now", "{}")],
+        ),
     ],
-    ids=["arguments, then a name", "a name, then arguments at an index", "a name, then all of it", "pieces", "in the name"],
+    ids=[
+        "arguments, then a name",
+        "a name, then arguments at an index",
+        "a name, then all of it",
+        "pieces",
+        "in the name",
+        "another index for each piece",
+        "an end beside a call that has nothing",
+    ],
 )
 def test_what_can_only_be_one_call_is_it(chunks: list[list[Any]], said: list[Any]) -> None:
     assert play(*[calls(*entries) for entries in chunks], finish("tool_calls"), tools=TOOLS).said == said

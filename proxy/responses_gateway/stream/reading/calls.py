@@ -7,8 +7,8 @@ What an entry tells is weighed in this order.
    two unfinished calls have tells nothing. Where arguments come at an index that no call has, none is relied on to choose one
    of several calls (`indices.py`).
 3. *A name* begins a call, unless it repeats the name of the last call and goes on with its arguments.
-4. *Without any of these*, an entry belongs to the only call that is unfinished. If as many come in one chunk as there are
-   calls, or unfinished ones, each belongs to the call at its place.
+4. *Without any of these*, an entry belongs to the only call that is unfinished, or has a part of its arguments, if the entry
+   begins none. If as many come in one chunk as there are calls, or unfinished ones, each belongs to the call at its place.
 
 A name begins another call in the place of a known one if it is another name, or if that one is whole and other arguments
 come. The same arguments once more are the same call once more, and so are all calls once more at the end. A piece that
@@ -224,8 +224,7 @@ class CallReader:
             call = self._calls[-1]
         whole = None if call is None else self._spelled(call, entry, name, out)
         if call is None or whole is None or self._begins_another(call, entry, arguments, out):
-            last = self._calls[-1] if self._calls else None
-            for left in (call, last if entry.index is None else None):
+            for left in (call, *(self._calls[-1:] if entry.index is None else ())):
                 if left is not None and left.stage == "open":
                     left.doubtful = True
             new = self._begin(entry, name, out)
@@ -311,12 +310,13 @@ class CallReader:
 
     def _unplaced(self, entry: ToolCallDelta, arguments: str, out: list[Delta]) -> PartialCall:
         """Return the call of an entry without a name, whose id and index are unknown: the only open one, else a new one."""
-        unfinished = self._still_unfinished()
-        only = unfinished[0] if len(unfinished) == 1 and not entry.id else None
-        if only is not None and only.name and only.stage == "open" and arguments and not _begins_object(arguments):
-            self._doubt_indices(only, out)
-            return only
-        return self._begin(entry, "", out, rival=only if only is not None and only.stage == "empty" else None)
+        unfinished = [] if entry.id else self._still_unfinished()
+        few = unfinished if len(unfinished) <= _MOST_UNFINISHED else []
+        opened = [call for call in few if call.stage == "open"]
+        if len(opened) == 1 and arguments and not _begins_object(arguments):  # so that no other call can begin with them
+            self._doubt_indices(opened[0] if opened[0].name else None, out)
+            return opened[0]
+        return self._begin(entry, "", out, few[0] if len(few) == 1 and few[0].stage == "empty" else None)
 
     def _spelled(self, call: PartialCall, entry: ToolCallDelta, name: str, out: list[Delta]) -> str | None:
         """Return the name of a call with which an entry comes that has a name too; None if that is another call's."""
