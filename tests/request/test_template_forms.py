@@ -84,6 +84,8 @@ CHAT: Messages = [
         ("chat content is empty (2013)", "contents"),
         ("消息内容 content 不能为空", "contents"),
         ("未正常接收到prompt参数。", "contents"),
+        ("<400> InternalError.Algo.InvalidParameter: The content field is a required field.", "contents"),
+        ("messages.1.content.0.text.text: Field required", "contents"),
         ("Empty content is not allowed for role tool", "contents"),
         ("Message must have content or tool_calls", "contents"),
         ("invalid message content type: <nil>", "no_null"),

@@ -246,7 +246,7 @@ _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = 
         r"\b(?:contents?|messages?|parts?)\b.{0,120}"
         r"(?:\bnon-?(?:empty|whitespace)\b|\b(?:is|are|be) (?:empty|blank)\b|\bempty (?:string|text|content)|\btoo short\b"
         r"|\bcontent or tool_calls\b|\bat least (?:1|one) (?:character|content|item|part)|为空)"
-        r"|\b(?:empty|blank) (?:message )?contents?\b|未正常接收到prompt",
+        r"|\b(?:empty|blank) (?:message )?contents?\b|\b(?:content|text)(?: field is a|: field) required\b|未正常接收到prompt",
         _with_contents,
     ),
     "no_null": (
