@@ -312,6 +312,27 @@ def test_over_a_websocket() -> None:
     run(test())
 
 
+def test_what_a_client_keeps_before_a_compaction_stays_in_a_chain_over_a_websocket() -> None:
+    """Codex begins anew after a compaction, with the task, the compaction and what comes next, and continues that."""
+
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, gateway(url) as served, connect(served) as socket:
+            long = await socket.ask(input=[*history(LONG), user("scenario: plain")])
+            summary = await socket.ask(input=[{"type": "compaction_trigger"}], previous_response_id=long["id"])
+            await socket.ask("scenario: plain", previous_response_id=summary["id"])
+            assert "Tell me about rivers" not in json.dumps(backend[RECEIVED][-1]["body"]["messages"])
+            kept = [user("The task is to be brief."), *summary["output"], user("scenario: plain")]
+            response = await socket.ask(input=kept)
+            for _ in range(3):
+                before = backend[RECEIVED][-1]["body"]["messages"]
+                assert before[0]["content"] == "The task is to be brief."
+                response = await socket.ask("scenario: plain", previous_response_id=response["id"])
+                assert backend[RECEIVED][-1]["body"]["messages"][: len(before)] == before
+
+    run(test())
+
+
 def test_a_client_that_leaves_ends_the_summary() -> None:
     async def test() -> None:
         backend = create_app()

@@ -23,6 +23,7 @@ from responses_gateway.server.generation.parser_choice.choice import ParserChoic
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from responses_gateway.server.generation.preparation.compaction import Begun, Summary, SummarySink
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, asking, save
+from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
 from responses_gateway.server.generation.preparation.ground import RequestScope
 from responses_gateway.server.generation.preparation.kept_response import KeptResponse
 from responses_gateway.server.generation.preparation.known_inputs import Growing
@@ -316,7 +317,10 @@ class Creation:
         failed = self.translator.status == "failed" and not self.prepared.tools_ran
         if (stored and self.prepared.record is not None) or failed:
             return None
-        items = [*self.prepared.context.items, *map(msgspec.json.decode, self.translator.response.output)]
+        output = [*map(msgspec.json.decode, self.translator.response.output)]
+        items = [*self.prepared.context.items, *output]
+        if any(map(is_compaction, output)):  # one of the input stands only for what its client has left out there
+            items = self._responses.preparation.encryption.since_compaction(items)
         facts = self.log.facts
         echo = self.prepared.options.echo if facts.asker.session is None else {}  # because it is large
         return PreviousResponse(self.translator.response_id, items, self.results, facts, echo)

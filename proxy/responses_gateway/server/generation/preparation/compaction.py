@@ -92,9 +92,7 @@ async def is_due(
 ) -> bool:
     """Tell whether the context has more tokens than the threshold, and has to be compacted before the answer. `chat` is the
     body of the chat request."""
-    if context.request.only_warms or len(context.items) < 2:
-        return False
-    if await _context_tokens(context, chat, tokenizer) <= threshold:
+    if context.request.only_warms or len(context.items) < 2 or await _context_tokens(context, chat, tokenizer) <= threshold:
         return False
     items = encryption.since_compaction(context.items)
     messages = [item for item in items if not is_instruction(item) and not is_compaction(item)]
@@ -118,11 +116,11 @@ class AutomaticCompaction:
         request = self.context.request
         items = self.context.items
         results = self.context.results
-        caller = caller_within(self.caller)
         question = request.model_copy(update={**_ABOUT_THE_ANSWER, "input": [{"type": "compaction_trigger"}], "store": False})
-        context = Context(question, items, results=results, session=self.context.session)
+        since = self.encryption.since_compaction
+        context = Context(question, since(items), results=results, session=self.context.session)
         try:
-            summary = await self.summarise(question, caller, context, begun)
+            summary = await self.summarise(question, caller_within(self.caller), context, begun)
         except ApiError as error:
             error.message = f"The context could not be compacted: {error.message}"
             raise
@@ -130,8 +128,7 @@ class AutomaticCompaction:
         item: Item = msgspec.json.decode(summary.translator.response.output[0])
         item["encrypted_content"] = self._with_question(item["encrypted_content"], items)
         answer = request.model_copy(update={"input": []})
-        chat_request = self.translate(answer, Context(answer, [*items, item], results=results))
-        self.body = chat_request.body
+        self.body = self.translate(answer, Context(answer, since([*items, item]), results=results)).body
         return msgspec.json.encode(item).decode(), self.body
 
     def _with_question(self, content: str, items: Sequence[Item]) -> str:

@@ -103,9 +103,9 @@ def caller_within(caller: Caller) -> Caller:
 
 @dataclass(frozen=True, slots=True)
 class PreviousResponse:
-    """A response that was not stored, and that the next one on the same connection may continue: its id, all items up to it,
-    what the model got as results of the hosted calls among them, and what is known of its request; of the first one of a chain
-    also what it repeats of that (`echo`)."""
+    """A response that was not stored, and that the next one on the same connection may continue: its id, the items up to it
+    but for those that it has replaced by a summary, what the model got as results of the hosted calls among them, and what is
+    known of its request; of the first one of a chain also what it repeats of that (`echo`)."""
 
     response_id: str
     items: Sequence[Item]

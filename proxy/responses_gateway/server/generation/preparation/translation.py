@@ -54,7 +54,10 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         replaced: frozenset[int] = frozenset()
         history: Sequence[Item] = ()
         if context.history:
-            history = self._readable(self.encryption.since_compaction(list(context.history)), request.model, "history")
+            history = [*context.history]
+            if context.place:  # else it came over a connection, without what its responses have replaced
+                history = self.encryption.since_compaction(history)
+            history = self._readable(history, request.model, "history")
         if type(request_input) is list:
             items = self._readable(request_input, request.model, "input")
             if items is not request_input:
@@ -99,7 +102,7 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         history = None
         if context.history:
             new = [*context.history[before:]]
-            if any(map(is_compaction, new)):  # because it replaces what is before it
+            if context.place and any(map(is_compaction, new)):  # because it replaces what is before it
                 return None
             history = self.encryption.decrypt_items(new, self.tenant, model, "history", before)
             before = 0
@@ -129,7 +132,7 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
                 changes["echo"] = {**chat_request.echo, "input_transformations": removed}
             break
         if self.token_ids:
-            changes["body"] = _with_token_ids(chat_request.body)
+            changes["body"] = {**chat_request.body, "return_token_ids": True}
         return msgspec.structs.replace(chat_request, **changes) if changes else chat_request
 
 
@@ -185,7 +188,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         losses: Sequence[Loss] = chat.losses
         body = chat.body
         if continuable.now and not translation.token_ids:
-            body = _with_token_ids(body)
+            body = {**body, "return_token_ids": True}
             translation = msgspec.structs.replace(translation, token_ids=True)  # because the request after a summary needs them
         written, beginning = (None, None) if grown is None else encoded(grown, body)
         data = msgspec.json.encode(body) if written is None else written.data
@@ -286,10 +289,6 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
             return False  # because a compaction is asked for again: it has no stream to be resumed
         # Calls that go on, because what runs them (a hosted tool, a later request) is not in the journal.
         return not any(target.continues for target in chat.tools.values())
-
-
-def _with_token_ids(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {**body, "return_token_ids": True}
 
 
 async def _room_for_answer(
