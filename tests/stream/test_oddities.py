@@ -159,6 +159,20 @@ def test_choices_of_one_index_are_one(pieces: list[dict[str, Any]], said: list[A
     assert played.response["usage"]["output_tokens"] == 9
 
 
+@pytest.mark.parametrize("part", ["delta", "message"])
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 2, 0]])
+def test_nor_are_calls_lost_beside_the_text_in_one_chunk(part: str, order: list[int]) -> None:
+    # GitHub Copilot's proxy with Claude: the text in one choice, each call in another, here all at once.
+    said = [
+        {"content": "Let me see."},
+        {"tool_calls": [tool(0, "a", "clock", "{}")]},
+        {"tool_calls": [tool(0, "b", "weather", "{}")]},
+    ]
+    choices = [{"index": at, part: {"role": "assistant", **said[one]}} for at, one in enumerate(order)]
+    items = [("text", "Let me see."), ("call", "clock", "{}"), ("call", "weather", "{}")]
+    assert play(event({"choices": choices}), finish("tool_calls")).said == [items[one] for one in order]
+
+
 def test_chunks_of_another_choice_are_passed_over() -> None:
     other = [event({"choices": [{"index": 1, "delta": {"content": piece}}]}) for piece in "xyz"]
     ending = event({"choices": [{"index": 1, "delta": {}, "finish_reason": "length"}]})

@@ -6,7 +6,7 @@ Order within a chunk: reasoning, text, refusal, calls, finish_reason, usage. Ser
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from typing import Any, TypeAlias
 
@@ -84,15 +84,17 @@ class Reader:
         self.finished = False  # a finish_reason came; what comes behind it may repeat all
 
     def read(self, chunk: Chunk) -> list[Delta]:
-        """Return the deltas of one chunk, which NVIDIA Dynamo may have cut into several choices of one index."""
-        if chunk.choices and chunk.choices[1:] and chunk.choices[0].index == chunk.choices[1].index:
-            return self.read(Chunk([chunk.choices.pop(0)], lenient=chunk.lenient)) + self.read(chunk)
+        """Return the deltas of one chunk, whose choices are read one after the other."""
+        if chunk.choices and chunk.choices[1:]:  # NVIDIA Dynamo may cut one into several, GitHub Copilot has calls in their own
+            parts = [Chunk([choice], lenient=chunk.lenient) for choice in chunk.choices[:-1]]
+            chunk.choices = chunk.choices[-1:]
+            return [delta for part in (*parts, chunk) for delta in self.read(part)]
         out: list[Delta] = []
         if chunk.converted:
             self.repairs["types_converted"] += 1
         choice = chunk.choices[0] if chunk.choices else None
         if choice is not None and choice.index != self.choice:
-            choice = self._choice_to_read(chunk.choices or ())
+            choice = self._read_of(choice)
         if choice is not None:
             delta = choice.delta
             reason = None if choice.finish_reason in _NOT_YET else choice.finish_reason
@@ -147,23 +149,18 @@ class Reader:
             self._calls.end(out, broken=not self.finished)
         return out
 
-    def _choice_to_read(self, choices: Sequence[Choice]) -> Choice | None:
-        """Return the choice that the response is made of: the one that came first. Others were not asked for, so that calls in
-        another one are its own, and the text if it has none: LiteLLM has counted the blocks of Bedrock as choices."""
+    def _read_of(self, choice: Choice) -> Choice | None:
+        """Return what is read of a choice: all of the one that came first. Others were not asked for, so that calls in another
+        one are its own, and the text if it has none: LiteLLM has counted the blocks of Bedrock as choices."""
         if self.choice is None:
-            self.choice = choices[0].index
-        for choice in choices:
-            if choice.index == self.choice:
-                return choice
-        for choice in choices:
-            delta = choice.delta or chat.Delta()
-            if delta.content and not self._text_came:
-                self._text_choice = choice.index
-            content = delta.content if choice.index == self._text_choice else None
-            delta = chat.Delta(content=content, tool_calls=delta.tool_calls, function_call=delta.function_call)
-            if chat.brings_more(delta):
-                return Choice(delta=delta)
-        return None
+            self.choice = choice.index
+            return choice
+        delta = choice.delta or choice.message or chat.Delta()
+        if delta.content and not self._text_came:
+            self._text_choice = choice.index
+        content = delta.content if choice.index == self._text_choice else None
+        delta = chat.Delta(content=content, tool_calls=delta.tool_calls, function_call=delta.function_call)
+        return Choice(delta=delta) if chat.brings_more(delta) else None
 
     def _beside_message(self, choice: Choice) -> chat.Delta | None:
         """Return what a choice brings that may have a message: its delta, or the message where there is none (a body that is
