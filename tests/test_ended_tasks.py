@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from responses_gateway.ended_tasks import end_tasks, wait_at_most
+from responses_gateway.ended_tasks import KeptTasks, end_tasks, wait_at_most
 from tests.waiting import PATIENCE
 
 
@@ -33,3 +33,19 @@ def test_a_task_that_is_cancelled_right_behind_what_it_waits_for_ends(turns: int
 
 def test_an_event_that_does_not_come_is_waited_for_as_long_as_told() -> None:
     asyncio.run(asyncio.wait_for(wait_at_most(asyncio.Event(), 0.01), PATIENCE))
+
+
+def test_tasks_are_kept_until_they_have_ended() -> None:
+    async def test() -> None:
+        tasks: KeptTasks[None] = KeptTasks()
+        waiting = tasks.begin(asyncio.sleep(PATIENCE))
+        await tasks.begin(asyncio.sleep(0))
+        await asyncio.sleep(0)
+        assert tasks == {waiting}
+        tasks.cancel()
+        await asyncio.wait({waiting})
+        await asyncio.sleep(0)
+        assert waiting.cancelled()
+        assert not tasks
+
+    asyncio.run(asyncio.wait_for(test(), PATIENCE))

@@ -1,9 +1,10 @@
-"""How tasks are ended that nobody needs any more, those of a failed one among them, and how they wait so that they can be."""
+"""How tasks are kept for which nobody waits, how those are ended that nobody needs any more, those of a failed one among them,
+and how they wait so that they can be."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -11,6 +12,22 @@ _S = TypeVar("_S")
 _T = TypeVar("_T")
 # Seconds between two looks at a condition.
 _INTERVAL = 0.02
+
+
+class KeptTasks(set[asyncio.Task[_T]]):
+    """Tasks for which nobody waits, until they have ended: the event loop alone would not keep them."""
+
+    def begin(self, work: Coroutine[Any, Any, _T], name: str | None = None) -> asyncio.Task[_T]:
+        """Have work done in a task."""
+        task = asyncio.create_task(work, name=name)
+        self.add(task)
+        task.add_done_callback(self.discard)
+        return task
+
+    def cancel(self) -> None:
+        """Cancel those that run."""
+        for task in self:
+            task.cancel()
 
 
 async def end_tasks(*tasks: asyncio.Future[Any] | None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from responses_gateway.backend.member import Member, MemberState
 from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
 from responses_gateway.backend.served_models import BackendSpec, Discovered, ModelCatalogue, PoolSpec
+from responses_gateway.ended_tasks import KeptTasks
 from responses_gateway.wire.errors import ApiError
 
 
@@ -30,7 +31,7 @@ class Members:
         self._options = options
         self._observer = observer
         self._changed = asyncio.Event()  # set, and replaced by another one, at each change
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: KeptTasks[None] = KeptTasks()
         for spec in specs:
             self._join(spec)
         self._settle()
@@ -165,9 +166,7 @@ class Members:
         self.on_change()
 
     def _retire(self, member: Member) -> None:
-        task = asyncio.create_task(member.backend.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.begin(member.backend.close())
 
 
 def _connection(spec: BackendSpec) -> tuple[object, ...]:

@@ -16,6 +16,7 @@ import aiohttp
 
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.bounded_body import read_at_most
+from responses_gateway.ended_tasks import KeptTasks
 from responses_gateway.wire.errors import ApiError
 
 # One line for each engine of a server (its data-parallel ranks): requests add up, and the part of the cache is an average.
@@ -89,14 +90,13 @@ class LoadReports:
         self._interval = interval
         self._places: dict[Asked, _Place] = {}
         self._clock = asyncio.get_running_loop().time
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: KeptTasks[None] = KeptTasks()
         self._looking = asyncio.create_task(self._look())
 
     def close(self) -> None:
         """Ask no more."""
         self._looking.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
 
     async def _look(self) -> None:
         allowed = 0.0
@@ -109,9 +109,7 @@ class LoadReports:
             free = min(int(allowed), _AT_A_TIME - len(self._tasks))
             for backend in nlargest(free, due, key=due.__getitem__):
                 allowed -= 1
-                task = asyncio.create_task(self._ask(backend, self._places[backend]))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._tasks.begin(self._ask(backend, self._places[backend]))
             # Where all can be asked in time, there is no need to look more often than they are.
             await asyncio.sleep(min(_LOOK, self._interval) if len(due) > free else min(self._interval / 2, _LONGEST_LOOK))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from responses_gateway.ended_tasks import KeptTasks
 from responses_gateway.hosted.code.container import Container, ContainerDied, ContainerLimits, SandboxUnavailable
 from responses_gateway.hosted.code.runner import CodeOutcome, ContainerKey
 from responses_gateway.hosted.images.generation import image_format
@@ -59,7 +60,7 @@ class Sandbox:
         self._limits = options.limits
         self._share = max(1, options.containers // 2)
         self._entries: dict[ContainerKey, _KeptContainer] = {}  # the one that was used last is the last one
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: KeptTasks[None] = KeptTasks()
         self._folder: OwnFolder | None = None
 
     @property
@@ -150,9 +151,7 @@ class Sandbox:
         entry = self._entries.pop(key)
         if entry.timer is not None:
             entry.timer.cancel()
-        ending = asyncio.get_running_loop().create_task(entry.container.close())
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
+        self._ending.begin(entry.container.close())
 
     def _outcome(self, answer: Mapping[str, Any]) -> CodeOutcome:
         """Return what the child says. The code may have changed any of it, except its size."""

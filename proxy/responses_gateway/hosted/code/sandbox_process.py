@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from responses_gateway import own_folder
+from responses_gateway.ended_tasks import KeptTasks
 from responses_gateway.hosted.code.container import SandboxUnavailable
 from responses_gateway.hosted.code.messages import (
     ContainerExists,
@@ -50,7 +51,7 @@ class SandboxService:
         self._sandbox = sandbox
         self._error = error
         self._workers = 0
-        self._handlers: set[asyncio.Task[None]] = set()
+        self._handlers: KeptTasks[None] = KeptTasks()
         self._closed = asyncio.Event()
         self.ended = asyncio.Event()
 
@@ -63,9 +64,7 @@ class SandboxService:
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a connection."""
-        handler = asyncio.create_task(self._handle(reader, writer))
-        self._handlers.add(handler)
-        handler.add_done_callback(self._handlers.discard)
+        self._handlers.begin(self._handle(reader, writer))
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

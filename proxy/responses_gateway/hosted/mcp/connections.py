@@ -15,6 +15,7 @@ from mcp import ClientSession, MCPError
 from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, PaginatedRequestParams, TextContent, Tool
 from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
 
+from responses_gateway.ended_tasks import KeptTasks
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.mcp.connection import Log, ServerConnection
 from responses_gateway.hosted.mcp.failures import ConnectionLost, lost, protocol_failure, timed_out
@@ -79,7 +80,7 @@ class McpConnections:
         self._entries: OrderedDict[_Key, _KnownServer] = OrderedDict()
         self.open: set[ServerConnection] = set()
         self._closed = False
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: KeptTasks[None] = KeptTasks()
 
     async def list_tools(self, tenant: str, server: McpServer) -> Sequence[ListedTool]:
         """Return the tools of a server, in its order; for a while from memory. Raises `ToolFailure`."""
@@ -231,10 +232,8 @@ class McpConnections:
             return
         for entry in own if own_is_full else [entry for _, entry in open_ones]:
             if entry.connection is not None and entry.connection.calls == 0:
-                closing = asyncio.create_task(entry.connection.close())
+                self._closing.begin(entry.connection.close())
                 entry.connection = None
-                self._closing.add(closing)
-                closing.add_done_callback(self._closing.discard)
                 return
         raise protocol_failure("Too many MCP servers are in use at the moment.")
 

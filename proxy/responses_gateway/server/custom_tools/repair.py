@@ -16,6 +16,7 @@ import msgspec
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.short_answers import Completion, ask
+from responses_gateway.ended_tasks import KeptTasks
 from responses_gateway.request.grammar.lark_reader import UnknownGrammar
 from responses_gateway.request.grammar.regex import regex_of
 from responses_gateway.server.custom_tools.grammar_check import GrammarChecker
@@ -57,7 +58,7 @@ class InputRepair:
         self._pool = pool
         self._metrics = metrics
         self._checker = GrammarChecker()
-        self._counting: set[asyncio.Task[None]] = set()
+        self._counting: KeptTasks[None] = KeptTasks()
 
     async def settle(self, translator: Translator, settings: Settings, headers: Mapping[str, str], send: Send) -> None:
         """Decide on every call that waits; `send` gets the events that were held, `headers` go to the backend. To be called
@@ -84,14 +85,11 @@ class InputRepair:
         """Check the inputs of a response that has ended, for the metrics alone, unless its calls have waited for that."""
         if options.judged or len(self._counting) >= _MOST_COUNTING:
             return
-        task = asyncio.create_task(self._count_inputs(translator.response.output, options))
-        self._counting.add(task)
-        task.add_done_callback(self._counting.discard)
+        self._counting.begin(self._count_inputs(translator.response.output, options))
 
     def close(self) -> None:
         """Stop counting."""
-        for task in self._counting:
-            task.cancel()
+        self._counting.cancel()
 
     async def _count_inputs(self, output: list[str], options: StreamOptions) -> None:
         for item in output:

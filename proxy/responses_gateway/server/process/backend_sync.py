@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from responses_gateway.backend.served_models import BackendSpec, Discovered
+from responses_gateway.ended_tasks import KeptTasks
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.probing.known_models import KnownModel
 from responses_gateway.server.parts import Parts
@@ -51,7 +52,7 @@ class WorkerSync:
         self._send = send
         self._reload = reload
         self._reloading = Reloading(parts, renew_certificate)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: KeptTasks[None] = KeptTasks()
         self._reports = 0
         self._specs = {spec.name: spec for spec in specs_of(parts.settings)}
         self._changes: Changes = {}
@@ -78,9 +79,7 @@ class WorkerSync:
         if state is not None and state.received == self._reports:
             self._take_over(state)
         elif line == RELOAD:
-            task = asyncio.create_task(self._read_settings())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.begin(self._read_settings())
         elif line == AUTOCONFIGURE and self._parts.autoconfiguration.enabled:
             self._parts.autoconfiguration.begin()
         elif line == AUTOCONFIGURE:

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine
 
+from responses_gateway.ended_tasks import KeptTasks
 from responses_gateway.settings import Settings, SettingsError
 from responses_gateway.settings.reloading import Reloaded
 from responses_gateway.telemetry import logs
@@ -56,7 +57,7 @@ def reload_at_hangup(
     """Read the settings at each SIGHUP, and have `use` apply them, which may raise `ValueError`. Wrong settings change
     nothing. Return what does the same without the signal: its result is what has changed, or what is wrong."""
     loop = asyncio.get_running_loop()
-    reloading: set[asyncio.Task[Reloaded | str]] = set()
+    reloading: KeptTasks[Reloaded | str] = KeptTasks()
 
     async def read() -> Reloaded | str:
         try:
@@ -67,12 +68,7 @@ def reload_at_hangup(
         _log(result)
         return result
 
-    def hung_up() -> None:
-        task = asyncio.create_task(read())
-        reloading.add(task)
-        task.add_done_callback(reloading.discard)
-
-    loop.add_signal_handler(signal.SIGHUP, hung_up)
+    loop.add_signal_handler(signal.SIGHUP, lambda: reloading.begin(read()))
     return read
 
 

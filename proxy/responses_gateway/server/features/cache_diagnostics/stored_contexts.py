@@ -13,6 +13,7 @@ from zlib import crc32
 
 import msgspec
 
+from responses_gateway.ended_tasks import KeptTasks
 from responses_gateway.request.prompt_cache.context import CachedContext
 from responses_gateway.request.prompt_cache.contexts import Asking, Contexts
 from responses_gateway.request.who_asks import session_id
@@ -43,7 +44,7 @@ class StoredContexts:
         self._shared = shared
         self._process = secrets.token_hex(8)
         self._contexts = contexts
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: KeptTasks[None] = KeptTasks()
         self._checksums: dict[int, int] = {}  # by hash, which an object has only once
 
     def checksum(self, message: bytes) -> int:
@@ -74,9 +75,7 @@ class StoredContexts:
 
     def _begin(self, asking: Asking, data: bytes) -> None:
         if len(self._tasks) < MOST_AT_ONCE:
-            task = asyncio.create_task(self._exchange(asking, data), name="earlier turns")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.begin(self._exchange(asking, data), name="earlier turns")
 
     async def _exchange(self, asking: Asking, data: bytes) -> None:
         """Write a thread; read it if there is nothing to write."""

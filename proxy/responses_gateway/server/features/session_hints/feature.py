@@ -17,6 +17,7 @@ import msgspec
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.bounded_memory import TenantValues
+from responses_gateway.ended_tasks import KeptTasks
 from responses_gateway.request.who_asks.asker import MOST, MOST_OF_TENANT
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.session_hints.hints import affinity_of, all_hints, relayed, unique_id
@@ -53,7 +54,7 @@ class Threads:
         self._pool = pool
         self._clock = clock
         self._places: TenantValues[_Place] = TenantValues(MOST_OF_TENANT, MOST, self._end)  # by the name of the thread
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: KeptTasks[None] = KeptTasks()
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def with_route(self, prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
@@ -94,9 +95,7 @@ class Threads:
     def _end(self, place: _Place) -> None:
         member = self._pool.members.by_name.get(place.backend)
         if member is not None and member.spec.session_hints == "sglang":
-            task = asyncio.create_task(self._close(member.backend, place))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._closing.begin(self._close(member.backend, place))
 
     async def _close(self, backend: Backend, place: _Place) -> None:
         """Tell a server that a thread has ended. That it does not know it, or cannot be reached, does no harm."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from responses_gateway.ended_tasks import becomes_true, end_tasks
+from responses_gateway.ended_tasks import KeptTasks, becomes_true, end_tasks
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.generation.background.event_log import EventLog
 from responses_gateway.server.generation.background.response import BackgroundResponse, end_lost
@@ -54,7 +54,7 @@ class Background:
         self._autoconfiguration = autoconfiguration
         self._kept: dict[str, Creation] = {}  # those of connections that the store knows, by id
         self._worker = f"worker_{secrets.token_hex(8)}"
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: KeptTasks[Any] = KeptTasks()
         self._upkeep = asyncio.create_task(self._keep_up())
         self._watching = asyncio.create_task(store.running.watch(self.cancel))
 
@@ -88,9 +88,7 @@ class Background:
 
     def _start(self, response: BackgroundResponse, generation: Generation) -> asyncio.Task[None]:
         self.running[response.record.id] = response
-        response.task = asyncio.create_task(self._run(response, generation))
-        self._tasks.add(response.task)
-        response.task.add_done_callback(self._tasks.discard)
+        response.task = self._tasks.begin(self._run(response, generation))
         return response.task
 
     @asynccontextmanager
@@ -111,9 +109,7 @@ class Background:
         except BaseException:
             creation.cancel()
             saving = save(self.store.responses, record, creation.translator, creation.results, asyncio.timeout(None))
-            task = asyncio.create_task(saving)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.begin(saving)
             raise
         finally:
             del self._kept[record.id]

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from responses_gateway.ended_tasks import KeptTasks
 from responses_gateway.hosted.interface import HostedLoss, HostedResult, Source, ToolFailure
 from responses_gateway.hosted.tool_runner import ToolRunner, read_arguments
 from responses_gateway.request import Loss, Policy
@@ -91,7 +92,7 @@ class HostedTurns:
         self.results: dict[str, bytes] = {}  # to be kept, by the ids of their items
         self._approved: list[tuple[Approval, asyncio.Future[HostedResult]]] = []  # begun, and not shown yet
         self._started: deque[asyncio.Task[HostedResult]] = deque()  # calls whose outcome the stream has not got
-        self._running: set[asyncio.Task[HostedResult]] = set()
+        self._running: KeptTasks[HostedResult] = KeptTasks()
 
     @property
     def losses(self) -> Sequence[HostedLoss]:
@@ -110,8 +111,7 @@ class HostedTurns:
 
     def close(self) -> None:
         """Stop what runs."""
-        for task in self._running:
-            task.cancel()
+        self._running.cancel()
 
     async def run_approved(self, body: Mapping[str, Any], tools: ToolTable) -> Item:
         """Run the calls that the client has approved, unless their approvals were used before. Return the chat request with
@@ -208,10 +208,7 @@ class HostedTurns:
 
     def _start(self, target: ToolTarget, arguments: str) -> asyncio.Task[HostedResult]:
         self.ran = True
-        task = asyncio.create_task(self._run.run(target, arguments))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
+        return self._running.begin(self._run.run(target, arguments))
 
     def _outcome(self, result: HostedResult) -> CallOutcome:
         sources = tuple(self._cited(source) for source in result.sources)
