@@ -84,7 +84,7 @@ class Answer:
     interleaved: bool = False
     finish_reason: str | None = None
     done: bool = False
-    usage: Usage | None = None
+    usage: Usage = field(default_factory=lambda: Usage(None, None))
     arrival: Arrival = field(default_factory=Arrival)
     chunks_with_usage: int = 0
     token_ids: bool = False
@@ -107,30 +107,29 @@ class Answer:
     def generation(self) -> tuple[int, float]:
         """The tokens that were generated after the first piece, as far as they are known, and the seconds that this took."""
         arrival = self.arrival
-        used = None if self.usage is None else self.usage.output
-        return (max(0, (used or arrival.pieces) - 1), arrival.last - arrival.first) if arrival.pieces > 1 else (0, 0.0)
+        tokens = self.usage.output or arrival.pieces
+        return (max(0, tokens - 1), arrival.last - arrival.first) if arrival.pieces > 1 else (0, 0.0)
 
     @property
     def prompt_tokens(self) -> int:
         """The tokens of the prompt; 0 if nobody counted them."""
-        return 0 if self.usage is None else self.usage.input or 0
+        return self.usage.input or 0
 
     @property
     def unseen_tokens(self) -> int:
         """How many tokens were used of which nothing was shown, at least: by their ids, else by the length of what came."""
         if self.token_ids:
             return len(self.silent_ids)
-        used = None if self.usage is None else self.usage.output
         text = "".join((self.text, *self.reasoning.values(), *(call.name + call.arguments for call in self.calls.values())))
-        return max(0, used - len(text.encode("utf-8", "replace"))) if isinstance(used, int) else 0
+        return max(0, (self.usage.output or 0) - len(text.encode("utf-8", "replace")))
 
     def add(self, chunk: Chunk) -> None:
         """Add one chunk of the stream, or a whole completion."""
         self.arrival.chunks += 1
         counts = None if chunk.usage is None else counts_of(chunk.usage)
         if counts is not None:
+            self.usage = merged(self.usage, counts) if self.chunks_with_usage else counts
             self.chunks_with_usage += 1
-            self.usage = counts if self.usage is None else merged(self.usage, counts)
         for choice in chunk.choices or ():
             self._add_choice(choice)
 

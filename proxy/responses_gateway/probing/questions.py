@@ -194,8 +194,8 @@ class Questions:
         started = time.monotonic()
         answer = await self.ask_whole([{"role": "user", "content": f"{time.time_ns()} {'word ' * words}"}])
         seconds = time.monotonic() - started
-        if answer.ok and answer.usage is not None and answer.usage.input and answer.usage.input >= words:
-            self.profile.times.prompt_tokens_per_second = round(answer.usage.input / seconds, 2)
+        if answer.ok and answer.prompt_tokens and answer.prompt_tokens >= words:
+            self.profile.times.prompt_tokens_per_second = round(answer.prompt_tokens / seconds, 2)
 
     def note_refused_fields(self) -> None:
         """Note which fields of the gateway's own the server has refused so far."""
@@ -204,7 +204,7 @@ class Questions:
     def _note_usage(self, answer: Answer) -> None:
         profile = self.profile
         every = answer.arrival.chunks > 2 and answer.chunks_with_usage >= answer.arrival.chunks - 1
-        profile.usage = "none" if answer.usage is None else "every" if every else "last"
+        profile.usage = "every" if every else "last" if answer.chunks_with_usage else "none"
 
     async def ask_whole(
         self, messages: Sequence[Mapping[str, Any]], *, limit: int = 1, added: AddedFields = UNSEEN_FIELDS, **extras: Any
@@ -220,12 +220,11 @@ class Questions:
         """Find out whether the server ends a long answer for which no limit was asked. The model may end it before."""
         self._tell("an answer without a limit")
         answer = await self._stream("Count from 1 to 2000, one number a line.", _LONGEST_OWN_LIMIT)
-        usage = answer.usage
-        used = None if usage is None else usage.output
-        if not answer.ok or answer.finish_reason != "length" or usage is None or used is None:
+        used = answer.usage.output
+        if not answer.ok or answer.finish_reason != "length" or used is None:
             return
         context = self.profile.max_length
-        if context is None or used + (usage.input or 0) < context:
+        if context is None or used + answer.prompt_tokens < context:
             self.profile.own_limit = used
 
     async def text_of(self, token_ids: list[int]) -> str:

@@ -139,4 +139,4 @@ async def _read(questions: Questions, messages: _Messages, variables: Mapping[st
     extras: dict[str, Any] = {} if variables is None else {"chat_template_kwargs": variables}
     answer = await questions.ask_whole(messages, **extras)
     usage = answer.usage
-    return None if not answer.ok or usage is None or usage.input is None else _Read(usage.input, usage.cached)
+    return None if not answer.ok or usage.input is None else _Read(usage.input, usage.cached)

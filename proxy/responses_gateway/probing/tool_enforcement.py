@@ -56,9 +56,9 @@ async def find_enforcement(questions: Questions) -> Enforcement | None:
     plain = await _call(questions)
     if _city(plain) in (None, _PERMITTED):
         return None if _city(plain) is None else "kept"
-    if not (strict.usage and plain.usage and strict.usage.input and plain.usage.input):
+    if not (strict.prompt_tokens and plain.prompt_tokens):
         return None
-    return "enforced" if strict.usage.input == plain.usage.input else "rendered"
+    return "enforced" if strict.prompt_tokens == plain.prompt_tokens else "rendered"
 
 
 async def _call(questions: Questions, **strict: bool) -> Answer:
