@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from pydantic import ValidationError
+
 from responses_gateway.settings.access import AccessSettings
 from responses_gateway.settings.agent_turns import AgentTurnSettings
 from responses_gateway.settings.backend import BackendDetails, BackendPool, BackendSettings, check_backend_name
@@ -24,11 +26,12 @@ from responses_gateway.settings.serving import ListeningSettings, TimingSettings
 from responses_gateway.settings.storage import StorageSettings
 from responses_gateway.settings.tool_calls import ToolCallSettings
 from responses_gateway.settings.translation import PARSER_SETTINGS, ModelParsers, RequestSettings, ResponseSettings, entry_for
+from responses_gateway.wire.validation import problem
 
 __all__ = [
     "CLIENT_KEY_VARIABLE", "CONFIG_VARIABLE", "ENV_PREFIX", "PARSER_SETTINGS", "SECTIONS", "SUPERVISED_VARIABLE", "ApiKey",
     "BackendDetails", "BackendPool", "McpServerDetails", "ModelParsers", "Section", "Settings", "SettingsError",
-    "backend_url", "check_backend_name", "describe", "entry_for", "flag", "suggestion", "variable",
+    "backend_url", "check_backend_name", "describe", "entry_for", "first_problem", "flag", "suggestion", "variable",
 ]  # fmt: skip
 
 ENV_PREFIX = "RESPONSES_GATEWAY_"
@@ -89,6 +92,15 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """Return ` (did you mean X?)` for the closest known name, or an empty text if none is close."""
     closest = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {closest[0]}?)" if closest else ""
+
+
+def first_problem(error: ValidationError, known: Iterable[str]) -> tuple[str, str]:
+    """Return the first field that is wrong, and what is wrong with it; `known` are the fields that there are. Values are not
+    repeated, since one may be a key."""
+    detail = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(map(str, detail["loc"]))
+    what = problem(detail["type"], detail.get("ctx", {}), detail["msg"])
+    return field, what + (suggestion(field, known) if detail["type"] == "extra_forbidden" else "")
 
 
 def flag(field: str) -> str:

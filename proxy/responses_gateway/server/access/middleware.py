@@ -27,7 +27,7 @@ from responses_gateway.server.http.forwarded import forwarded_address
 from responses_gateway.server.protocols.interface import ClientProtocol
 from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.server.protocols.standard import PROTOCOLS
-from responses_gateway.settings import Settings, suggestion
+from responses_gateway.settings import Settings, first_problem
 from responses_gateway.settings.access import has_limits
 from responses_gateway.settings.keys import given_key
 from responses_gateway.state import EventsUnavailable, StoreUnavailable
@@ -37,7 +37,6 @@ from responses_gateway.telemetry.logs import CLIENT_LEFT, REFUSALS
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError, invalid_request, server_error
 from responses_gateway.wire.hosts.addresses import Networks
-from responses_gateway.wire.validation import problem
 
 # Tells of soft limits that are exceeded.
 _WARNING_HEADER = "x-responses-gateway-quota-warning"
@@ -287,14 +286,9 @@ def _size(response: web.StreamResponse | None) -> int | None:
 
 
 def invalid_field(error: ValidationError, known: Iterable[str]) -> ApiError:
-    """Return 400 with what is wrong, and with which field; `known` are the fields that there are. Values are not repeated,
-    since one may be a key."""
-    detail = error.errors(include_url=False, include_input=False)[0]
-    field = ".".join(map(str, detail["loc"]))
-    message = problem(detail["type"], detail.get("ctx", {}), detail["msg"])
-    if detail["type"] == "extra_forbidden":
-        message = f"there is no such field{suggestion(field, known)}"
-    return invalid_request(f"'{field}': {message}.", field, "invalid_value")
+    """Return 400 with what is wrong, and with which field; `known` are the fields that there are."""
+    field, what = first_problem(error, known)
+    return invalid_request(f"'{field}': {what}.", field, "invalid_value")
 
 
 def answer_for(request: web.Request, error: Exception, count_defect: Callable[[], None]) -> web.Response:

@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from responses_gateway.settings import SettingsError, suggestion
-from responses_gateway.wire.validation import problem
+from responses_gateway.settings import SettingsError, first_problem
 
 _PACKAGE = Path(__file__).parents[2]
 SHIPPED_TABLE = _PACKAGE / "models.yaml"
@@ -178,11 +177,8 @@ def _entry(path: Path, number: int, fields: object) -> ModelEntry:
         prompt = path.parent / entry.prompt
         base_prompt(prompt)
     except ValidationError as error:
-        detail = error.errors(include_url=False, include_input=False)[0]
-        name = ".".join(map(str, detail["loc"]))
-        what = problem(detail["type"], detail.get("ctx", {}), detail["msg"])
-        hint = suggestion(name, ModelEntry.model_fields) if detail["type"] == "extra_forbidden" else ""
-        raise SettingsError(f"model_table: {path}: entry {number}: {name}: {what}{hint}") from None
+        name, what = first_problem(error, ModelEntry.model_fields)
+        raise SettingsError(f"model_table: {path}: entry {number}: {name}: {what}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"model_table: {path}: entry {number}: prompt: {error}") from None
     return entry.model_copy(update={"prompt": prompt})
