@@ -57,20 +57,20 @@ def marker_effects(form: Format) -> dict[TextKind, dict[str, MarkerEffect]]:
     reasoning = form.reasoning
     tools = form.tools
     inner = tuple(call for block in tools.blocks for call in block.calls)
-    parts: tuple[CallFormat | CallBlock, ...] = (*tools.calls, *tools.blocks)
-    ends = {marker for part in (*parts, *inner) for marker in part.closes}
-    opens = {marker for part in parts for marker in part.opens}
+    parts: tuple[CallFormat | CallBlock, ...] = (*tools.calls, *tools.blocks, *inner)
+    ends = {marker for part in parts for marker in part.closes}
+    openings = tools.openings
     answer = {
         **dict.fromkeys(ends, MarkerEffect.STRAY_CLOSE_CALL),
         **({} if reasoning.at_start else dict.fromkeys(reasoning.closes, MarkerEffect.STRAY_CLOSE_REASONING)),
         **{opening: MarkerEffect.OPEN_WRAPPER for opening, _ in reasoning.wrappers},
         **{closing: MarkerEffect.CLOSE_WRAPPER for _, closing in reasoning.wrappers},
-        **dict.fromkeys(opens, MarkerEffect.OPEN_CALL),
+        **dict.fromkeys(openings, MarkerEffect.OPEN_CALL),
         **dict.fromkeys(reasoning.opens, MarkerEffect.OPEN_REASONING),
     }
     thinking = {
         **dict.fromkeys(reasoning.opens, MarkerEffect.OPEN_REASONING),
-        **dict.fromkeys(opens, MarkerEffect.OPEN_CALL),
+        **dict.fromkeys(openings, MarkerEffect.OPEN_CALL),
         **dict.fromkeys(reasoning.closes, MarkerEffect.CLOSE_REASONING),
     }
     if form.channels is not None:

@@ -178,6 +178,12 @@ class ToolFormat:
     bare: tuple[CallFormat, ...] = ()
     channels: ChannelFormat | None = None
 
+    @property
+    def openings(self) -> tuple[str, ...]:
+        """The markers with which a call, or a block of calls, begins."""
+        parts: tuple[CallFormat | CallBlock, ...] = (*self.calls, *self.blocks)
+        return tuple(marker for part in parts for marker in part.opens)
+
     def markers(self) -> Iterator[str]:
         """List the literal markers. Bare calls have none."""
         for block in self.blocks:

@@ -25,7 +25,7 @@ def marked_call(text: str, tools: Collection[str]) -> MarkedCall:
     """Tell whether a text ends with a call of one of these tools in the markup of any model family, but not in code."""
     tail = text[-_LONGEST:]
     form = _marked_calls()
-    if not _is_in(tail, _MARKER) or not _is_in(tail, _openings()):  # the first alone tells it of nearly every text
+    if not _is_in(tail, _MARKER) or not _is_in(tail, form.tools.openings):  # the first alone tells it of nearly every text
         return "none"
     parser = MarkupParser(form, schemas={tool: {} for tool in tools})
     name = ""
@@ -56,10 +56,3 @@ def _marked_calls() -> Format:
     calls = tuple(call for call in tools.calls if call.opens[0].startswith(_MARKER))
     blocks = tuple(block for block in tools.blocks if block.opens[0].startswith(_MARKER))
     return Format(ReasoningFormat(), ToolFormat(calls, blocks))
-
-
-@lru_cache(maxsize=1)
-def _openings() -> frozenset[str]:
-    tools = _marked_calls().tools
-    blocks = [opening for block in tools.blocks for opening in block.opens]
-    return frozenset([*blocks, *(opening for call in tools.calls for opening in call.opens)])

@@ -97,6 +97,4 @@ def item_markers() -> Mapping[str, Literal["reasoning", "message", "call"]]:
 
 def _markers() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     form = format_of("auto", "auto")
-    calls = [opening for call in form.tools.calls for opening in call.opens]
-    calls += [opening for block in form.tools.blocks for opening in block.opens]
-    return form.reasoning.opens, form.reasoning.closes, tuple(filter(_MARKER.fullmatch, calls))
+    return form.reasoning.opens, form.reasoning.closes, tuple(filter(_MARKER.fullmatch, form.tools.openings))
