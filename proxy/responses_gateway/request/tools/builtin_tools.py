@@ -6,7 +6,6 @@ The arguments carry the field names of the item they become (`local_shell_call.a
 from __future__ import annotations
 
 from responses_gateway.wire.hosted_kinds import Schema, arguments, described
-from responses_gateway.wire.tools import ToolTarget
 
 
 def _strings(description: str) -> Schema:
@@ -62,10 +61,10 @@ _TOOL_SEARCH = arguments(
     },
 )
 
-# A tool known by its type -> the description and the parameters of the function.
-BUILTIN_TOOLS: dict[ToolTarget, tuple[str, Schema]] = {
-    ToolTarget("local_shell", "local_shell"): (_LOCAL_SHELL_DESCRIPTION, _LOCAL_SHELL),
-    ToolTarget("shell", "shell"): (_SHELL_DESCRIPTION, _SHELL),
-    ToolTarget("apply_patch", "apply_patch"): (_APPLY_PATCH_DESCRIPTION, _APPLY_PATCH),
-    ToolTarget("tool_search", "tool_search"): (_TOOL_SEARCH_DESCRIPTION, _TOOL_SEARCH),
+# The type of a tool, which is its name, too -> the description and the parameters of the function.
+BUILTIN_TOOLS: dict[str, tuple[str, Schema]] = {
+    "local_shell": (_LOCAL_SHELL_DESCRIPTION, _LOCAL_SHELL),
+    "shell": (_SHELL_DESCRIPTION, _SHELL),
+    "apply_patch": (_APPLY_PATCH_DESCRIPTION, _APPLY_PATCH),
+    "tool_search": (_TOOL_SEARCH_DESCRIPTION, _TOOL_SEARCH),
 }

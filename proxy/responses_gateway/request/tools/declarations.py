@@ -375,7 +375,7 @@ def _builtin(tool: Object, path: str, builtin: Declaration) -> Declaration:
     return builtin._replace(description=description, parameters=parameters)
 
 
-_BUILTIN = {target.kind: Declaration(target, *described) for target, described in BUILTIN_TOOLS.items()}
+_BUILTIN = {kind: Declaration(ToolTarget(kind, kind), *described) for kind, described in BUILTIN_TOOLS.items()}
 
 
 def _refuse_async(tool: Object, path: str) -> None:

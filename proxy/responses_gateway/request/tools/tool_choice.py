@@ -14,9 +14,8 @@ from responses_gateway.wire.errors import ApiError, invalid_request
 
 MODES = ("auto", "none", "required")
 MAX_ALLOWED_TOOLS = 128
-# Types of which there is only one tool, so that a choice needs no name.
-_BY_TYPE: dict[str, str] = {target.name: target.kind for target in BUILTIN_TOOLS}
-_BY_NAME: dict[str, str] = {"function": "function", "custom": "custom"}
+# Types of tools that a choice names; of all others there is only one.
+_NAMED = frozenset({"function", "custom"})
 
 
 class ToolChoice(NamedTuple):
@@ -110,13 +109,13 @@ class ToolChoiceReader:
     def _tool(self, reference: Object, param: str) -> str | None:
         """Return the chat name of the tool that is referred to, or None for a hosted tool, which is reported."""
         kind = text(reference, "type", param)
-        if kind in _BY_NAME:
+        if kind in _NAMED:
             name = text(reference, "name", param)
-            chat_name = self._catalog.find(_BY_NAME[kind], name, optional_text(reference, "namespace", param))
+            chat_name = self._catalog.find(kind, name, optional_text(reference, "namespace", param))
             if chat_name is None:
                 raise _undeclared(name, f"{param}.name")
             return chat_name
-        if kind in _BY_TYPE and (chat_name := self._catalog.find(_BY_TYPE[kind], kind, None)) is not None:
+        if kind in BUILTIN_TOOLS and (chat_name := self._catalog.find(kind, kind, None)) is not None:
             return chat_name
         hosted = hosted_name(kind) or kind
         if hosted in self._hosted:
