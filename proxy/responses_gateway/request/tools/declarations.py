@@ -331,17 +331,11 @@ def _without_encryption(parameters: Object) -> Object:
     properties = parameters.get("properties")
     if not isinstance(properties, dict):
         return parameters
-    for schema in properties.values():
-        if isinstance(schema, dict) and schema.get("encrypted") is True:
-            break
-    else:
+    marked = [name for name, schema in properties.items() if isinstance(schema, dict) and schema.get("encrypted") is True]
+    if not marked:
         return parameters
-    marked = {name for name, schema in properties.items() if isinstance(schema, dict) and schema.get("encrypted") is True}
-    plain = {
-        name: {key: value for key, value in schema.items() if key != "encrypted"} if name in marked else schema
-        for name, schema in properties.items()
-    }
-    return {**parameters, "properties": plain}
+    plain = {name: {key: value for key, value in properties[name].items() if key != "encrypted"} for name in marked}
+    return {**parameters, "properties": {**properties, **plain}}
 
 
 def hosted_name(kind: str) -> str | None:
