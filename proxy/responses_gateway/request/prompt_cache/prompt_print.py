@@ -148,14 +148,12 @@ def read_prompt(
         _leading(messages),
         sizes.tobytes(),
         sum(sizes) + len(body.tools),
-        _key(key),
+        0 if key is None else crc32(key.encode("utf-8", "replace")),
     )
     return Prompt(checksums, messages)
 
 
-def print_of_items(
-    model: str, echo: Mapping[str, Any], items: Iterable[Mapping[str, Any]], key: str | None = None
-) -> PromptPrint:
+def print_of_items(model: str, echo: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> PromptPrint:
     """Return the same of items and of what a response repeats of its request (`echo`), where the chat request is not known any
     more. Ids and the like, which the store adds, count for nothing."""
     effort = (echo.get("reasoning") or {}).get("effort")
@@ -169,15 +167,11 @@ def print_of_items(
     texts = [msgspec.json.encode(part) for part in (echo.get("instructions"), *plain_items)]
     sizes = array("I", map(len, texts))
     messages = array("q", map(crc32, texts)).tobytes()
-    return PromptPrint(before, messages, 1, sizes.tobytes(), sum(sizes), _key(key))
+    return PromptPrint(before, messages, 1, sizes.tobytes(), sum(sizes))
 
 
 def _checksum(value: object) -> int:
     return crc32(msgspec.json.encode(value))
-
-
-def _key(key: str | None) -> int:
-    return 0 if key is None else crc32(key.encode("utf-8", "replace"))
 
 
 def _common(one: bytes, other: bytes) -> int:
