@@ -6,17 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from responses_gateway.wire.requests import read_object, refusal
+from responses_gateway.wire.requests import TypedPart, read_object, refusal
 
 _MOST_OPERATIONS = 16
 _Text = Annotated[str, Field(max_length=8192)]
 
 
-class _Operation(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-
-class SearchQuery(_Operation):
+class SearchQuery(TypedPart):
     """A search. `recency` is in days."""
 
     q: _Text
@@ -24,28 +20,28 @@ class SearchQuery(_Operation):
     domains: Annotated[list[_Text], Field(max_length=100)] | None = None
 
 
-class OpenPage(_Operation):
+class OpenPage(TypedPart):
     """A page to open, at a line."""
 
     ref_id: _Text
     lineno: int | None = None
 
 
-class ClickLink(_Operation):
+class ClickLink(TypedPart):
     """A numbered link of a page to open."""
 
     ref_id: _Text
     id: int
 
 
-class FindText(_Operation):
+class FindText(TypedPart):
     """A text to find in a page."""
 
     ref_id: _Text
     pattern: _Text
 
 
-class TimeAt(_Operation):
+class TimeAt(TypedPart):
     """The time at an offset such as `+03:00`."""
 
     utc_offset: _Text
@@ -64,10 +60,8 @@ class SearchCommands(BaseModel):
     response_length: Literal["short", "medium", "long"] | None = None
 
 
-class SearchRequest(BaseModel):
+class SearchRequest(TypedPart):
     """A search request. `input`, the end of the conversation, is not used."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     id: _Text | None = None
     commands: SearchCommands | None = None
