@@ -103,9 +103,7 @@ class Translator:
         self.tokens = TokenCounter(options.encode, options.thoughts)
         self.answer = new_answer(options, self.lifecycle, self.tokens, options.markup, options.start)
         self.answers = [self.answer]
-        self.early: EarlyTurns | None = None
-        if options.early_ends is not None and options.goes_on and not options.hides_answer:
-            self.early = EarlyTurns()
+        self.early = EarlyTurns() if options.goes_on and not options.hides_answer else None
         self.needs: Needs = None
         self.ended = False  # all but the terminal event is written
         self.error: ApiError | None = None

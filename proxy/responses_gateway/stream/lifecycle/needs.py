@@ -163,7 +163,6 @@ def may_call_again(lifecycle: Lifecycle, options: StreamOptions) -> bool:
 def is_no_answer(lifecycle: Lifecycle, options: StreamOptions) -> bool:
     """Tell whether the open thought, which is all that the model has said, cannot be an answer, because the model is in the
     middle of its work: then it goes on from there."""
-    judged = options.early_ends
-    if judged is None or judged.continued == "off" or lifecycle.item is None:
+    if not options.goes_on or lifecycle.item is None:
         return False
     return tool_ran(lifecycle, options) or marked_call(lifecycle.item.text, options.tools.keys()) == "whole"
