@@ -18,7 +18,6 @@ Stage = Literal["empty", "placeholder", "open", "whole"]
 class PartialCall:
     """One call of an answer, as far as it has come. It has no number before it is announced."""
 
-    order: int
     index: int | None
     id: str
     before: PartialCall | None  # the one that had the same index

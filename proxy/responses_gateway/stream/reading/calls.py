@@ -349,7 +349,7 @@ class CallReader:
         if name:
             self._place_last(out)
         before = None if entry.index is None else self._indices.at.get(entry.index)
-        call = PartialCall(len(self._calls), entry.index, entry.id or "", before, rival, name)
+        call = PartialCall(entry.index, entry.id or "", before, rival, name)
         if self._generated:
             call.start.stop()
         self._indices.begin(call, self._still_unfinished() or self._held)
