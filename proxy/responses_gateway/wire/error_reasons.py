@@ -17,6 +17,7 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Any, NamedTuple
 
+from responses_gateway.wire.json_text import plain_json
 from responses_gateway.wire.sse import SSEDecoder, is_stream
 
 Json = dict[str, Any]
@@ -306,10 +307,7 @@ def _unquoted(text: str) -> str:
 
 
 def _parsed(text: str | bytes) -> Any:
-    try:
-        return json.loads(text[:_MOST_SEARCHED])
-    except (ValueError, RecursionError):
-        return None
+    return plain_json(text[:_MOST_SEARCHED])
 
 
 # ---- errors in place of an answer --------------------------------------------------------------------------------------

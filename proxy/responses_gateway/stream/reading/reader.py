@@ -14,7 +14,7 @@ from responses_gateway.stream.reading.calls import CallReader
 from responses_gateway.stream.reading.logprobs import spelled, within
 from responses_gateway.stream.writer.interface import TextKind
 from responses_gateway.wire import chat
-from responses_gateway.wire.chat import Choice, Chunk, TokenLogprob, text_of
+from responses_gateway.wire.chat import Choice, Chunk, TokenLogprob, text_of, texts_in
 from responses_gateway.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
 from responses_gateway.wire.tools import ToolTable
 from responses_gateway.wire.usage import counts_of, merged
@@ -350,7 +350,7 @@ def _read_parts(parts: list[Any], out: list[Delta]) -> None:
         text = part.get("text")
         thinking = part.get("thinking") or part.get("summary")
         if isinstance(thinking, list):
-            thinking = "".join(p["text"] for p in thinking if isinstance(p, dict) and isinstance(p.get("text"), str))
+            thinking = "".join(texts_in(thinking))
         if isinstance(thinking, str) and thinking:
             out.append(Reasoning(thinking))
         elif isinstance(text, str) and text:
