@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from responses_gateway.parsers.delta_buffer import REPAIRS, Repair
 from responses_gateway.parsers.engine import MarkupParser
-from responses_gateway.parsers.interface import FirstMarker, Parser
+from responses_gateway.parsers.interface import REPAIRS, FirstMarker, Parser
 from responses_gateway.parsers.marked_calls import MarkedCall, marked_call
 from responses_gateway.parsers.registry import REASONING, TOOLS, base_name, detect, fitted, format_of
 from responses_gateway.parsers.thought_tokens import (
@@ -33,7 +32,6 @@ __all__ = [
     "MarkupParser",
     "Parser",
     "PromptEnd",
-    "Repair",
     "ThoughtTokens",
     "base_name",
     "call_openings",

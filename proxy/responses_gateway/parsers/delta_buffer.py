@@ -4,32 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any
 
+from responses_gateway.parsers.interface import Repair
 from responses_gateway.wire.deltas import Delta, Reasoning, Text, ToolArguments, ToolCall, ToolCallCut
 from responses_gateway.wire.tools import declared_name
-
-Repair = Literal[
-    "call_in_reasoning",  # a call ended a reasoning block that had no end marker
-    "cut_markup",  # the output ended inside markup that was no call yet: it came out as text, or was left out
-    "duplicate_start",  # reasoning, or a tag of a call, opened twice
-    "escaped_control",  # a raw control character or an invalid escape in a JSON string was escaped
-    "extra_bracket",  # a bracket too many after a call
-    "extra_key",  # a key besides name and arguments was left out
-    "malformed_arguments",  # a part of the arguments could not be read as written
-    "malformed_markup",  # an expression of a response template took too long: what followed came out as text
-    "missing_end",  # an end marker did not come
-    "name_after_arguments",  # the arguments had to wait for the name
-    "quoted_marker",  # a marker in quotes or in a code block was text
-    "rejected_call",  # text began like a call and was none: it came out as text
-    "stray_end",  # an end marker without a beginning was left out
-    "stray_text",  # text between the parts of a call came out after it
-    "stringified_arguments",  # the arguments were a string that holds an object
-    "undeclared_tool",  # a tool that was not offered
-    "unclosed_json",  # brackets that were open at the end of a call were closed
-    "wrapped_arguments",  # all arguments were wrapped in one parameter
-]
-REPAIRS: tuple[Repair, ...] = get_args(Repair)
 
 
 class DeltaBuffer:

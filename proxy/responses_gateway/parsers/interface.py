@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from responses_gateway.wire.deltas import Delta, FinishReason
 
 # What the first marker of reasoning in the text has done: it opened reasoning ("late": behind other text; "again": it was open
 # already), or closed it. "none": there was no marker yet, or the parser does not report it.
 FirstMarker: TypeAlias = Literal["none", "open", "again", "late", "close"]
+# What a parser had to mend.
+Repair: TypeAlias = Literal[
+    "call_in_reasoning",  # a call ended a reasoning block that had no end marker
+    "cut_markup",  # the output ended inside markup that was no call yet: it came out as text, or was left out
+    "duplicate_start",  # reasoning, or a tag of a call, opened twice
+    "escaped_control",  # a raw control character or an invalid escape in a JSON string was escaped
+    "extra_bracket",  # a bracket too many after a call
+    "extra_key",  # a key besides name and arguments was left out
+    "malformed_arguments",  # a part of the arguments could not be read as written
+    "malformed_markup",  # an expression of a response template took too long: what followed came out as text
+    "missing_end",  # an end marker did not come
+    "name_after_arguments",  # the arguments had to wait for the name
+    "quoted_marker",  # a marker in quotes or in a code block was text
+    "rejected_call",  # text began like a call and was none: it came out as text
+    "stray_end",  # an end marker without a beginning was left out
+    "stray_text",  # text between the parts of a call came out after it
+    "stringified_arguments",  # the arguments were a string that holds an object
+    "undeclared_tool",  # a tool that was not offered
+    "unclosed_json",  # brackets that were open at the end of a call were closed
+    "wrapped_arguments",  # all arguments were wrapped in one parameter
+]
+REPAIRS: tuple[Repair, ...] = get_args(Repair)
 
 
 class Parser(Protocol):

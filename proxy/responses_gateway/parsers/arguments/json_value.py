@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable
 
 from responses_gateway.parsers.arguments.values import escape
-from responses_gateway.parsers.delta_buffer import DeltaBuffer, Repair
+from responses_gateway.parsers.delta_buffer import DeltaBuffer
+from responses_gateway.parsers.interface import Repair
 from responses_gateway.parsers.lexer import UNDECIDED, Lexer, skip_spaces
 from responses_gateway.wire.json_text import StringDecoder
 
