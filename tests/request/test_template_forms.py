@@ -48,6 +48,18 @@ CHAT: Messages = [
         ("Model only supports text input; received unsupported content type 'image_url'.", "no_images"),  # SGLang
         ("Multimodal input is not supported by this model.", "no_images"),  # LMDeploy
         ("Only 'text' content type is supported.", "no_images"),  # mlx_lm.server
+        ("Multimodal content is not supported", "no_images"),
+        ("multimodal processing is not enabled for this model", "no_images"),  # NVIDIA's
+        (
+            "This model doesn't support the image content block that you provided. Update it and try again.",
+            "no_images",
+        ),  # Bedrock
+        ("This model doesn't support the image field for user messages.", "no_images"),
+        ("Failed to process inputs: this model is missing data required for image input", "no_images"),  # Ollama
+        ("oneOf at '/' not met: Type mismatch of '/messages/0/content', 'array' not in 'string'", "no_images"),  # Workers AI
+        ("The error info is [Unexpected item type in content]", "no_images"),  # DashScope
+        ("API 调用参数有误，请检查文档。", "no_images"),  # z.ai, among other things
+        ("Invalid API parameter, please check the documentation.", "no_images"),
         ("Non-text content requires multimodal endpoint", "no_images"),  # xLLM
         ("Invalid image. The model does not support vision input.", "no_images"),
         ('{"code": "400", "message": "Param Incorrect", "param": "`text` is not set", "type": ""}', "no_images"),  # MiMo
@@ -110,6 +122,14 @@ def test_refusals_name_a_form(refusal: str, form: str) -> None:
 )  # fmt: skip
 def test_a_refusal_of_one_image_leaves_all_where_they_are(refusal: str) -> None:
     assert "no_images" not in forms_wanted(refusal.encode())
+
+
+def test_where_a_content_has_to_be_a_text_it_may_have_an_image() -> None:
+    for refusal in (
+        "messages[1].content must be a string",
+        "'messages.1' : for 'role:user' … 'messages.1.content' : value must be a string",
+    ):
+        assert forms_wanted(refusal.encode()) == {"no_images", "no_null"}
 
 
 @pytest.mark.parametrize(

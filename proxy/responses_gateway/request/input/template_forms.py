@@ -221,9 +221,12 @@ def _without_null(messages: Sequence[Object]) -> Iterator[Object]:
 _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = {
     "no_images": (
         r"\bnot (?:a )?multi-?modal\b|\b(?:supports? image|only supports? text) input\b|\bunknown variant \W{0,4}image_url\b"
-        r"|\bimage_url is only supported by|\b(?:image|multimodal) inputs? (?:is|are) not (?:supported|enabled|allowed)\b"
-        r"|\bat most 0 image|\bonly .text. content\b|\bnot support (?:images?|vision|image_url)(?: inputs?)?(?=[\"'`.,;\\]|$)"
-        r"|\brequires? (?:a )?multi-?modal\b|\btext\W{1,4}is not (?:set|present)\b",
+        r"|\bimage_url is only supported by|\b(?:image|multimodal|vision)(?: inputs?| content| processing)"
+        r" (?:(?:is|are) )?not (?:supported|enabled|allowed)\b|\bat most 0 image|\bonly \W?text\W? content\b"
+        r"|\bnot support (?:images?|vision|image_url|multi-?modal)(?: inputs?| content)?(?=[\"'`.,;\\]|$)"
+        r"|\bsupport the image (?:content block|field)\b|\brequires? (?:a )?multi-?modal\b|\bdata required for image input\b"
+        r"|\btext\W{1,4}is not (?:set|present)\b|\bunexpected item type in content\b|'array' not in 'string'"
+        r"|\bcontent\W{1,6}(?:value )?must be a string\b(?! or)|API 调用参数有误|invalid api parameter",
         _without_images,
     ),
     LAST_IMAGES: (r"\bat most [1-9]\d* image|\bimage count \d+ exceeds|\btoo many images\b", _with_words),
