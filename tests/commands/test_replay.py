@@ -66,6 +66,7 @@ EXCHANGES: dict[str, dict[str, Any]] = {
     "unicode": {"input": "scenario: unicode", "tools": [WEATHER]},
     "summary": {"input": "think", "reasoning": {"summary": "auto"}},
     "Codex": {"input": "hi", "max_output_tokens": 30, "headers": {"originator": "codex_exec"}},
+    "Codex in an editor": {"input": "fault: overflow", "headers": {"originator": "an editor", "x-codex-window-id": "t:0"}},
     "cut": {"input": "hi", "max_output_tokens": 5},
     "broken": {"input": "fault: drop"},
     "broken and whole": {"input": "fault: drop", "stream": False},

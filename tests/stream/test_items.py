@@ -226,6 +226,7 @@ def test_codex_gets_refusals_as_text() -> None:
 
 def test_codex_names_itself() -> None:
     assert recognise({"originator": "codex_exec"}) is CODEX
+    assert recognise({"originator": "Codex Desktop", "x-codex-window-id": "t:0"}) is CODEX
     assert recognise({"originator": "acme"}) is STANDARD
     assert recognise({}) is STANDARD
 

@@ -44,8 +44,8 @@ _AGENTS = re.compile(r"(?:claude-cli|opencode|pi|Agents|(?:Async)?(?:OpenAI|Anth
 
 
 def recognise(headers: Mapping[str, str]) -> Client:
-    """Return the client behind a request. Codex names itself in `originator` (`codex_exec`, `codex-tui`, ...)."""
-    return CODEX if headers.get("originator", "").startswith("codex") else STANDARD
+    """Return the client behind a request. Codex names itself in `originator` (`codex_exec`), or the program that it is in."""
+    return CODEX if "x-codex-window-id" in headers or headers.get("originator", "").startswith("codex") else STANDARD
 
 
 def reads_whole_calls(headers: Mapping[str, str]) -> bool:

@@ -49,10 +49,10 @@ def test_a_call_that_stops_within_a_parameter_is_incomplete(stream: bool) -> Non
     run(test())
 
 
-def test_codex_does_not_get_a_call_that_stops_within_a_parameter() -> None:
+@pytest.mark.parametrize("headers", [{"originator": "codex_exec"}, {"originator": "an editor", "x-codex-window-id": "t:0"}])
+def test_codex_does_not_get_a_call_that_stops_within_a_parameter(headers: dict[str, str]) -> None:
     async def test() -> None:
         pieces = [chunk({"content": f"I look.{XML}"}), chunk({}, "stop"), DONE]
-        headers = {"originator": "codex_exec"}
         _, response = await answer_of(*pieces, stream=True, headers=headers, tool_call_parser="qwen3_coder")
         assert response["status"] == "incomplete"
         assert [item["type"] for item in response["output"]] == ["message"]

@@ -50,7 +50,7 @@ PATTERN = "exchange-*.jsonl"
 # Records that may wait for the disk; more are dropped, which is logged.
 MAX_WAITING = 16
 # The only headers that are kept.
-_HEADERS = frozenset({"content-type", "originator", "user-agent", "x-request-id"})
+_HEADERS = frozenset({"content-type", "originator", "user-agent", "x-codex-window-id", "x-request-id"})
 # Settings that say where things are, or how to get in, and nothing about the translation.
 _PRIVATE = frozenset({
     "admin_key", "api_keys", "backend", "backends", "backend_api_key", "cors_origins", "host", "jwt", "model_table", "port",

@@ -29,7 +29,7 @@ from responses_gateway.wire.errors import ApiError
 # Changes when gateways with the former one could not read it any more, because a rolling restart has both.
 _FORMAT = 1
 # Headers of the client's request that matter later; its keys are not among them.
-_KEPT_HEADERS = ("originator", "User-Agent", ROLLOUT_HEADER, TOKEN_TRUE_HEADER)
+_KEPT_HEADERS = ("originator", "User-Agent", "x-codex-window-id", ROLLOUT_HEADER, TOKEN_TRUE_HEADER)
 _HEADER = "Authorization"
 
 
