@@ -66,6 +66,8 @@ CHAT: Messages = [
         ("At most 1 image(s) may be provided in one prompt.", "last_images"),
         ("Image count 5 exceeds limit 1 per request.", "last_images"),
         ("Too many images provided. This model supports up to 5 images", "last_images"),
+        ("Assistant response prefill is incompatible with enable_thinking.", "no_prefill"),  # llama.cpp
+        ("This model does not support assistant message prefill. The conversation must end with a user message.", "no_prefill"),
         ("Two user turns in a row", "alternating"),
         ("The first turn is not a user turn", "alternating"),
         ("Expected assistant after tool result", "alternating"),
@@ -152,6 +154,12 @@ def test_each_call_is_followed_by_its_result() -> None:
     assert sent[2] == {**CHAT[2], "tool_calls": [call("c1")]}
     assert sent[3:6] == [result("c1"), {"role": "assistant", "content": "", "tool_calls": [call("c2")]}, result("c2")]
     assert sent[6:] == CHAT[5:]
+
+
+def test_no_message_of_the_assistant_stands_last_unless_it_is_to_be_continued() -> None:
+    assert in_forms(CHAT, {"no_prefill"}) == [*CHAT, {"role": "user", "content": "Go on."}]
+    assert in_forms(CHAT[:-1], {"no_prefill"}) == CHAT[:-1]
+    assert in_forms(CHAT, {"no_prefill"}, continued=True) == CHAT
 
 
 def test_a_call_without_a_result_stays() -> None:

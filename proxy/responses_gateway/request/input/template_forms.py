@@ -33,6 +33,7 @@ UNSEEN = Loss("content", "input_image", "ignored", "of tools and earlier turns, 
 APPROVAL = "mcpr_"  # how the ids of calls begin that wait for the client's approval, by which they are found
 _IMAGE = {"type": "text", "text": "[An image was left out, because you do not support image input.]"}
 _EARLIER_IMAGE = {"type": "text", "text": "[An earlier image was left out.]"}
+_PREFILL = "no_prefill"  # the assistant is not last, which llama.cpp refuses where the model is to think
 LAST_IMAGES = "last_images"  # as many as a request may have: nothing that has to be known of the model
 _SILENT: Object = {"role": "assistant", "content": ""}
 
@@ -51,6 +52,13 @@ def alternating(messages: Sequence[Object]) -> list[Object]:
     if ordered and ordered[-1]["role"] in ("assistant", "system"):
         ordered.append(_LAST)
     return ordered
+
+
+def _with_user_last(messages: Sequence[Object]) -> Iterator[Object]:
+    """Yield messages of which the last one is not the assistant's, with which some servers would have the answer begin."""
+    yield from messages
+    if messages and messages[-1]["role"] == "assistant":
+        yield _LAST
 
 
 def with_leading(messages: Sequence[Object]) -> tuple[list[Object], Sequence[Object]]:
@@ -245,6 +253,7 @@ _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = 
         r"[\"'](?:system|tool|user|assistant)[\"']|\bmessages (?:parameter is illegal|参数非法)|\bpreprocessing failed\b",
         alternating,
     ),
+    _PREFILL: (r"\bprefill\b", _with_user_last),
     "contents": (
         r"\b(?:contents?|messages?|parts?)\b.{0,120}"
         r"(?:\bnon-?(?:empty|whitespace)\b|\b(?:is|are|be) (?:empty|blank)\b|\bempty (?:string|text|content)|\btoo short\b"
@@ -285,6 +294,6 @@ def in_forms(messages: Sequence[Object], forms: Collection[str], *, continued: b
     """Return chat messages in these forms; the same if they have them. `continued`: the answer continues the last one."""
     for name, (_, change) in _FORMS.items():
         if name in forms:
-            count = len(messages) - (continued and name == ALTERNATING)
+            count = len(messages) - (continued and name in (ALTERNATING, _PREFILL))
             messages = [*change(messages[:count]), *messages[count:]]
     return list(messages)
