@@ -41,6 +41,9 @@ CHAT: Messages = [
         ("System role not supported", "no_system"),
         ("Developer instruction is not enabled for models/gemma-3-27b-it", "no_system"),
         ("Tool messages are not supported", "told_calls"),
+        ("bedrock error: The toolConfig field must be defined when using toolUse and toolResult content blocks.", "toolless"),
+        ("Bedrock doesn't support tool calling without `tools=` param specified. Pass `tools=` param OR set …", "toolless"),
+        ("Requests which include `tool_use` or `tool_result` blocks must define tools.", "toolless"),  # Anthropic
         ("No endpoints found that support image input", "no_images"),
         ("This model does not support images.", "no_images"),
         ("Image input is not enabled for this model", "no_images"),

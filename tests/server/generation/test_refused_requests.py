@@ -702,10 +702,9 @@ def test_an_agent_with_tools_and_a_format_is_served_where_a_server_takes_one_of_
     run(test())
 
 
+@pytest.mark.parametrize("message", ["Thinking mode does not support this tool_choice", "Tool choice must be auto"])
 @pytest.mark.parametrize("thinks", [True, False])
-def test_a_model_that_cannot_be_forced_while_it_thinks_is_asked_without(thinks: bool) -> None:
-    message = "Thinking mode does not support this tool_choice"
-
+def test_a_model_that_cannot_be_forced_while_it_thinks_is_asked_without(thinks: bool, message: str) -> None:
     async def test() -> None:
         refused = [{"type": "function", "function": {"name": "f"}}, *(["required"] if thinks else [])]
         answer = {"status": 400, "json": {"error": {"message": message}}}

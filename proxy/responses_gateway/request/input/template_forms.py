@@ -34,7 +34,9 @@ APPROVAL = "mcpr_"  # how the ids of calls begin that wait for the client's appr
 _IMAGE = {"type": "text", "text": "[An image was left out, because you do not support image input.]"}
 _EARLIER_IMAGE = {"type": "text", "text": "[An earlier image was left out.]"}
 _PREFILL = "no_prefill"  # the assistant is not last, which llama.cpp refuses where the model is to think
-LAST_IMAGES = "last_images"  # as many as a request may have: nothing that has to be known of the model
+LAST_IMAGES = "last_images"  # as many as a request may have
+TOOLLESS = "toolless"  # no calls where no tools are offered: an agent sums up a session without them
+OF_ONE_REQUEST = frozenset({LAST_IMAGES, TOOLLESS})  # nothing that has to be known of the model
 _SILENT: Object = {"role": "assistant", "content": ""}
 
 
@@ -246,6 +248,7 @@ _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = 
     "single_calls": (r"\b(?:single|one) tool[- ]?calls?\b|\b(?:multiple|parallel) tool[- ]?calls?\b", _with_single_calls),
     "joined_thoughts": (r"\bcontent and (?:thinking|reasoning)\b", _with_joined_thoughts),
     "no_system": (r"\b(?:system|developer) (?:role|message|prompt|instruction)s?\b.{0,40}\bnot\b", _without_system),
+    TOOLLESS: (r"\btoolConfig field must be defined\b|\bwithout .?tools=|\bblocks must define tools\b", _with_told_calls),
     "told_calls": (r"\btool (?:role|message)s? (?:is|are) (?:not |un)support", _with_told_calls),
     ALTERNATING: (
         r"\broles?\b|alternat|consecutive|jinja|chat[ _]template|\bmust (?:start|begin|be followed)|(?:first|last) message|"

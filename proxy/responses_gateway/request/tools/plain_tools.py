@@ -33,7 +33,7 @@ _SENT = frozenset({
 # Members that schemas of one type have alone.
 _OF_TYPES = {"properties": "object", "required": "object", "items": "array", "enum": "string"}
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"}
-_OF_CHOICE = re.compile(r"tool_?choice", re.IGNORECASE)
+_OF_CHOICE = re.compile(r"tool[_ ]?choice", re.IGNORECASE)
 _OF_SCHEMAS = re.compile(
     r"json.?schema|\bgrammar\b|function_?declaration|input_?schema|function_parameters|additional_?properties"
     r"|\b(?:any|one|all)_?of\b|\$(?:ref|defs|schema)\b|\b(?:tool|function)s?\b.{0,160}\b(?:schemas?|parameters|strict)\b"

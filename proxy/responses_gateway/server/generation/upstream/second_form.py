@@ -15,7 +15,7 @@ from responses_gateway.backend.transport.client import ChatStream
 from responses_gateway.backend.transport.optional_fields import REFUSALS
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.request import Loss
-from responses_gateway.request.input.template_forms import LAST_IMAGES, forms_to_try, in_forms, losses_of
+from responses_gateway.request.input.template_forms import OF_ONE_REQUEST, forms_to_try, in_forms, losses_of
 from responses_gateway.request.parameters.other_format import losses_of_format, other_format
 from responses_gateway.request.tools.plain_tools import losses_of_tools, other_tools
 from responses_gateway.server.generation.request_log.request_log import RequestLog
@@ -112,7 +112,7 @@ def _remember(
     known: KnownModels, model: str, refused: Mapping[str, Any], taken: Mapping[str, Any], forms: frozenset[str]
 ) -> None:
     """Remember the forms in which a model's server took what it had refused: those of messages, and its tools."""
-    known.learn(model, KnownModel(forms=forms - {LAST_IMAGES}))
+    known.learn(model, KnownModel(forms=forms - OF_ONE_REQUEST))
     tools = refused.get("tools")
     if taken.get("tools") != tools and taken.get("tool_choice") == refused.get("tool_choice"):
         key = _key_of(model, tools)

@@ -1,10 +1,10 @@
-"""More images than a server takes in one request: the session goes on."""
+"""What a server refuses in one request, and takes in others: more images than it wants, calls where no tools are offered."""
 
 from __future__ import annotations
 
 import json
 
-from tests.server.generation.test_refused_requests import say, served_by
+from tests.server.generation.test_refused_requests import INTERRUPTED, refusing, say, served_by
 from tests.server.reports.chat_server import Json
 from tests.server.running_gateway import run
 
@@ -26,6 +26,25 @@ def test_a_session_with_more_images_than_a_server_takes_goes_on_with_the_last_on
                 served, "responses", input=[{"role": "user", "content": "Look."}, *looked[0], {"role": "user", "content": "?"}]
             )
             assert "QUFB" in json.dumps(server.requests[-1]["messages"])
+
+    run(test())
+
+
+def test_an_agent_that_sums_up_its_session_need_not_offer_the_tools_that_it_has_called() -> None:
+    message = "The toolConfig field must be defined when using toolUse and toolResult content blocks."  # Bedrock
+    rules = [
+        {"if": {"has": "tools"}, "answer": {"events": [{"delta": {"content": "ok"}}, {"finish": "stop"}]}},
+        refusing("messages[].tool_calls", {"status": 400, "json": {"error": {"message": message}}}),
+    ]
+
+    async def test() -> None:
+        async with served_by(rules) as (served, (server,)):
+            summed_up = await say(served, "responses", input=INTERRUPTED)
+            assert (summed_up.known["status"], summed_up.known["losses"]) == ("completed", 'adapted="content:turns"')
+            assert "[Called f: {}]" in json.dumps(server.requests[-1]["messages"])
+            # Where tools are offered, calls stay what they are.
+            await say(served, "responses", input=INTERRUPTED, tools=["f"])
+            assert [message["role"] for message in server.requests[-1]["messages"]] == ["user", "assistant", "tool", "user"]
 
     run(test())
 
