@@ -249,6 +249,24 @@ def test_nothing_is_kept_of_a_response_that_is_not_stored() -> None:
     run(test())
 
 
+def test_a_model_that_searched_beside_a_call_of_the_client_is_not_told_that_it_has_seen_the_results() -> None:
+    """Codex has nothing stored, and sends the search back without them."""
+
+    async def test() -> None:
+        async with web_of(calls(LOOK, ("clock", {})), says("Noon."), store="memory") as (served, talking, _, _site):
+            tools = [SEARCH, CLOCK]
+            first = (await post(served, tools=tools, input=[QUESTION], store=False)).final
+            assert kinds(first) == ["web_search_call", "function_call"]
+            answer = {"type": "function_call_output", "call_id": first["output"][1]["call_id"], "output": "noon"}
+            await post(served, tools=tools, input=[QUESTION, *first["output"], answer], store=False)
+            assert FOUND not in json.dumps(talking.requests)
+            (search, _) = results(talking.requests[-1])
+            assert "were shown" not in search
+            assert "Call again" in search
+
+    run(test())
+
+
 @pytest.mark.parametrize(("most", "shown"), [(1500, [False, True]), (262_144, [True, True])])
 def test_no_more_than_a_number_of_bytes_is_told_again(most: int, shown: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("responses_gateway.server.generation.preparation.context.SHOWN_AGAIN_BYTES", most)

@@ -33,7 +33,8 @@ from responses_gateway.wire.tools import CUSTOM_INPUT
 T = TypeVar("T")
 
 NOT_RUN_YET = "The user approved this call. It was not run yet."  # the result of a call that was approved, until it is run
-RESULTS_NOT_KEPT = "The results were shown at that time. They are not kept."
+# They may not have been, because the answer also called a tool of the client.
+RESULTS_NOT_KEPT = "The results may not have been shown at that time. They are not kept. Call again for what is still needed."
 SEARCH_FAILED = "The search failed or was interrupted. What it found, or why it failed, is not kept."
 
 
