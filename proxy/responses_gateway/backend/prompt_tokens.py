@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import aiohttp
 import msgspec
@@ -39,6 +39,8 @@ _CHARACTERS = 3.5
 _PICTURE = 1500
 
 _T = TypeVar("_T")
+# The status and the body of an answer.
+_Answer: TypeAlias = tuple[int, bytes]
 
 
 class PromptTokens:
@@ -59,7 +61,7 @@ class PromptTokens:
             question = _question(chat)
             if messages is not None:
                 question["messages"] = msgspec.Raw(b"[%b]" % b",".join(messages))
-            tokens = await self._ask_backend(chat, question, [*_HEADERS, *headers.items()], within)
+            tokens = await self._ask_backend(chat, question, headers, within)
         if tokens is None and self._tokenizer is not None:
             tokens = await asyncio.to_thread(self._tokenizer.count_input, chat)
         return tokens
@@ -67,35 +69,35 @@ class PromptTokens:
     async def ids_of(self, model: str, text: str, headers: Mapping[str, str], within: float) -> list[int]:
         """Return the ids of a text's tokens, as vLLM's `/tokenize` tells them; none where it does not. `within` is in seconds.
         Raise `ApiError` if no backend can be reached."""
-        sent = [*_HEADERS, *headers.items()]
         question = {"model": model, "prompt": text, "add_special_tokens": False}
-        try:
-            async with asyncio.timeout(within):
-                status, data = await self._post("tokenize", question, Route(model), sent)
-            return (_member(data, "tokens", list[int]) or []) if status == 200 else []
-        except (TimeoutError, aiohttp.ClientError):
-            return []
+        return await self._ids(question, headers, within) or []
 
     async def rendered(self, chat: Mapping[str, Any], headers: Mapping[str, str], within: float) -> list[int] | None:
         """Return the ids of a chat request's prompt as the backend renders it `within` so many seconds; None if it does not."""
         try:
-            async with asyncio.timeout(within):
-                sent = [*_HEADERS, *headers.items()]
-                status, data = await self._post("tokenize", _question(chat), Route(chat["model"]), sent)
-            return _member(data, "tokens", list[int]) if status == 200 else None
-        except (ApiError, TimeoutError, aiohttp.ClientError):
+            return await self._ids(_question(chat), headers, within)
+        except ApiError:
             return None
 
+    async def _ids(self, question: Mapping[str, Any], headers: Mapping[str, str], within: float) -> list[int] | None:
+        try:
+            async with asyncio.timeout(within):
+                answer = await self._post("tokenize", question, Route(question["model"]), headers)
+        except (TimeoutError, aiohttp.ClientError):
+            return None
+        return _told(answer, "tokens", list[int])
+
     async def _ask_backend(
-        self, chat: Mapping[str, Any], question: Mapping[str, Any], headers: list[tuple[str, str]], within: float
+        self, chat: Mapping[str, Any], question: Mapping[str, Any], headers: Mapping[str, str], within: float
     ) -> int | None:
         """Return the backend's own count; None if it cannot say. Raise `ApiError` if it refuses the request or fails."""
         route = Route(chat["model"])
         try:
             async with asyncio.timeout(within):
-                status, data = await self._post("tokenize", question, route, headers)
+                answer = await self._post("tokenize", question, route, headers)
+                status, data = answer
                 if status == 200:
-                    count = _member(data, "count", int)
+                    count = _told(answer, "count", int)
                     return await self._count_rendered(chat, route, headers) if count is None else count
         except TimeoutError:
             raise server_error("The backend did not count the tokens in time.", 504) from None
@@ -108,27 +110,23 @@ class PromptTokens:
             self._absent_until = asyncio.get_running_loop().time() + _ABSENT
         return None
 
-    async def _count_rendered(self, chat: Mapping[str, Any], route: Route, headers: list[tuple[str, str]]) -> int | None:
+    async def _count_rendered(self, chat: Mapping[str, Any], route: Route, headers: Mapping[str, str]) -> int | None:
         """Return the count of a llama.cpp, whose `/tokenize` ignores messages: it renders the prompt first. None if it has no
         such endpoint."""
         try:
-            status, data = await self._post("apply-template", chat, route, headers)
-            prompt = _member(data, "prompt", str) if status == 200 else None
+            prompt = _told(await self._post("apply-template", chat, route, headers), "prompt", str)
             if prompt is None:
                 return None
             text = {"model": chat["model"], "content": prompt, "add_special": True, "parse_special": True}
-            status, data = await self._post("tokenize", text, route, headers)
+            tokens = _told(await self._post("tokenize", text, route, headers), "tokens", list[msgspec.Raw])
         except ApiError:  # the gateway may have a tokenizer of its own
             return None
-        tokens = _member(data, "tokens", list[msgspec.Raw]) if status == 200 else None
         return len(tokens) if tokens else None
 
-    async def _post(
-        self, path: str, body: Mapping[str, Any], route: Route, headers: list[tuple[str, str]]
-    ) -> tuple[int, bytes]:
-        return await _read(
-            self._pool.request("POST", path, route, below_root=True, body=msgspec.json.encode(body), headers=headers)
-        )
+    async def _post(self, path: str, body: Mapping[str, Any], route: Route, headers: Mapping[str, str]) -> _Answer:
+        sent = [*_HEADERS, *headers.items()]
+        data = msgspec.json.encode(body)
+        return await _read(self._pool.request("POST", path, route, below_root=True, body=data, headers=sent))
 
 
 async def text_of(
@@ -141,14 +139,12 @@ async def text_of(
     asking = pool.request("POST", "detokenize", route, below_root=True, body=body, headers=sent, on_failure=on_failure)
     try:
         async with asyncio.timeout(within):
-            status, data = await _read(asking)
-        return _member(data, "prompt", str) if status == 200 else None
+            return _told(await _read(asking), "prompt", str)
     except (ApiError, OSError, aiohttp.ClientError):
         return None
 
 
-async def _read(asking: AbstractAsyncContextManager[tuple[str, aiohttp.ClientResponse]]) -> tuple[int, bytes]:
-    """Return the status and the body of an answer."""
+async def _read(asking: AbstractAsyncContextManager[tuple[str, aiohttp.ClientResponse]]) -> _Answer:
     async with asking as (_, answer):
         return answer.status, await read_at_most(answer.content, _LARGEST if answer.status == 200 else _LARGEST_REFUSAL)
 
@@ -162,8 +158,12 @@ def _question(chat: Mapping[str, Any]) -> dict[str, Any]:
     return question
 
 
-def _member(data: bytes, name: str, kind: type[_T]) -> _T | None:
-    """Return a member of a JSON object; None if there is none of this kind. Others, maybe millions of ids, are passed over."""
+def _told(answer: _Answer, name: str, kind: type[_T]) -> _T | None:
+    """Return a member of the JSON object that a server answered with; None if it refused, or there is none of this kind. Other
+    members, maybe millions of ids, are passed over."""
+    status, data = answer
+    if status != 200:
+        return None
     try:
         return decode_as(decode_as(data, dict[str, msgspec.Raw])[name], kind)
     except (KeyError, msgspec.MsgspecError):
