@@ -20,6 +20,8 @@ from responses_gateway.wire.sse import DONE, SSEDecoder, on_one_line
 
 _ADDED = "response.output_item.added"
 _DONE = "response.output_item.done"
+# The lists of parts of an item, and how events name the place of a part in each.
+_PLACES = {"message": {"content": "content_index"}, "reasoning": {"content": "content_index", "summary": "summary_index"}}
 
 
 class _Response(msgspec.Struct):
@@ -60,19 +62,14 @@ def _write_item(writer: ResponsesWriter, text: str, reasoning_event: str) -> Non
     item_id = item.get("id", "")
     added = item | ({"status": "in_progress"} if "status" in item else {})
     match kind:
-        case "message":
-            index = writer.add_item(json_text(added | {"content": []}))
-            for number, part in enumerate(item["content"]):
-                place = {"item_id": item_id, "output_index": index, "content_index": number}
-                _write_part(writer, place, part, reasoning_event)
-        case "reasoning":
+        case "message" | "reasoning":
             added.pop("encrypted_content", None)
-            index = writer.add_item(json_text(added | {"content": [], "summary": []}))
-            place = {"item_id": item_id, "output_index": index}
-            for number, part in enumerate(item.get("content") or []):
-                _write_part(writer, place | {"content_index": number}, part, reasoning_event)
-            for number, part in enumerate(item.get("summary") or []):
-                _write_part(writer, place | {"summary_index": number}, part, reasoning_event)
+            places = _PLACES[kind]
+            index = writer.add_item(json_text(added | {member: [] for member in places}))
+            for member, place_name in places.items():
+                for number, part in enumerate(item.get(member) or []):
+                    place = {"item_id": item_id, "output_index": index, place_name: number}
+                    _write_part(writer, place, part, reasoning_event)
         case "function_call" | "custom_tool_call":
             event, member = CALL_EVENTS[kind]
             index = writer.add_item(json_text(added | {member: ""}))
@@ -216,7 +213,7 @@ def write_hosted_item(writer: ResponsesWriter, item: Object, text: str) -> None:
 def close_hosted_item(writer: ResponsesWriter, item: Object, index: int, events: list[Object]) -> Object:
     """Write the events that are missing for an item whose call did not end, given those that were sent. Return what says so."""
     form = ITEM_FORMS[item["type"]]
-    content = "".join(event["delta"] for event in events if event["type"] == f"{form.text_event}.delta")
+    content = _text(events, form.text_event)
     _write_rest(writer, item, index, content, {event["type"] for event in events}, end="incomplete")
     closed: Object = {"status": form.interrupted}
     if form.text:
