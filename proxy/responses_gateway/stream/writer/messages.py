@@ -365,12 +365,12 @@ class MessageStream(AnswerStream):
     """One message: `message_start` and a ping, blocks, then `message_delta` and `message_stop`. One that fails ends with an
     `error` event alone, which leaves the open block open."""
 
-    __slots__ = ("_head", "_options", "_outcome", "_safeguards", "_writer")
+    __slots__ = ("_head", "_options", "_outcome", "_safeguards")
+
+    writer: MessagesWriter
 
     def __init__(self, start: StreamStart, options: MessageOptions) -> None:
-        writer = MessagesWriter(start.clock, thinking=options.thinking)
-        super().__init__(writer)
-        self._writer = writer
+        super().__init__(MessagesWriter(start.clock, thinking=options.thinking))
         self._options = options
         self._outcome = Outcome()
         self._safeguards: Safeguards | None = None
@@ -383,17 +383,17 @@ class MessageStream(AnswerStream):
     def start(self) -> None:
         """Write `message_start` and a ping."""
         rest = f'"content":[],"stop_reason":null,"stop_sequence":null,"usage":{_NO_USAGE}'
-        self._writer.write("message_start", f',"message":{{{self._head},{rest}}}')
-        self._writer.events.append(PING)
+        self.writer.write("message_start", f',"message":{{{self._head},{rest}}}')
+        self.writer.events.append(PING)
 
     def keep_alive(self) -> None:
         """Write a ping."""
-        self._writer.events.append(PING)
+        self.writer.events.append(PING)
 
     def end(self, outcome: Outcome) -> None:
         """Take the end, and write what was kept back for it."""
         self._outcome = outcome
-        self._writer.end(failed=outcome.status == "failed")
+        self.writer.end(failed=outcome.status == "failed")
 
     def terminal(self, *, stored: bool | None = None) -> bytes:
         """Return the last events."""
@@ -405,7 +405,7 @@ class MessageStream(AnswerStream):
 
     def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
         """Return the message as it stands."""
-        blocks, stopped_at = self._up_to_stop(self._writer.blocks())
+        blocks, stopped_at = self._up_to_stop(self.writer.blocks())
         return sendable(f'{{{self._head},"content":[{",".join(blocks)}],{self._ending(stopped_at)},"usage":{self._usage()}}}')
 
     def _up_to_stop(self, blocks: list[str]) -> tuple[list[str], str | None]:
@@ -428,7 +428,7 @@ class MessageStream(AnswerStream):
     def _usage(self) -> str:
         """Return the usage object, with the requests of the gateway's tools if there were any."""
         usage = usage_json(self._outcome.usage, self._safeguards)
-        web = self._writer.web_requests
+        web = self.writer.web_requests
         if not web:
             return usage
         counts = ",".join(f'"{name}_requests":{web.get(name, 0)}' for name in ("web_search", "web_fetch"))
@@ -452,9 +452,9 @@ class MessageStream(AnswerStream):
             return "stop_sequence", stopped_at
         if outcome.incomplete_reason is not None:
             return ("model_context_window_exceeded" if self._window_is_full() else "max_tokens"), None
-        if self._writer.calls:
+        if self.writer.calls:
             return "tool_use", None
-        if self._writer.refused:
+        if self.writer.refused:
             return "refusal", None
         if outcome.stop_string in self._options.stop_sequences:
             return "stop_sequence", outcome.stop_string

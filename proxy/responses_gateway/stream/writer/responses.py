@@ -384,7 +384,9 @@ class ResponseStream(AnswerStream):
     """The response of one stream: `queue`, `start`, `keep_alive` and `end` write the events that show it whole (Open Responses:
     `response.created`, `queued`, `in_progress`), `terminal` makes the last one."""
 
-    __slots__ = ("_at_end", "_extension", "_first_state", "_state", "_terminal_number", "_writer", "object")
+    __slots__ = ("_at_end", "_extension", "_first_state", "_state", "_terminal_number", "object")
+
+    writer: ResponsesWriter
 
     def __init__(self, response: ResponseObject, writer: ResponsesWriter, at_end: Sequence[AtEnd]) -> None:
         """The items of the response are those that are done in `writer`."""
@@ -392,7 +394,6 @@ class ResponseStream(AnswerStream):
         self._at_end = at_end
         self._extension = ""  # of the last item, as JSON
         self.object = response
-        self._writer = writer
         self._first_state = _IN_PROGRESS
         self._state = _QUEUED
         self._terminal_number = 0
@@ -400,32 +401,32 @@ class ResponseStream(AnswerStream):
     def queue(self) -> None:
         """Write `response.created` and `response.queued`."""
         self._first_state = _QUEUED
-        self._writer.show(self._json(), b"response.created", b"response.queued")
+        self.writer.show(self._json(), b"response.created", b"response.queued")
 
     def start(self) -> None:
         """Write `response.in_progress`, behind `response.created`."""
         self._state = _IN_PROGRESS
         begun = (b"response.created",) if self._first_state is _IN_PROGRESS else ()
-        self._writer.show(self._json(), *begun, b"response.in_progress")
+        self.writer.show(self._json(), *begun, b"response.in_progress")
 
     def keep_alive(self) -> None:
         """Write `response.in_progress` with the snapshot so far."""
-        self._writer.show(self._json("in_progress"), b"response.in_progress")
+        self.writer.show(self._json("in_progress"), b"response.in_progress")
 
     def end(self, outcome: Outcome) -> None:
         """Take the end, and the next sequence number for the terminal event."""
-        self._state = _ended(outcome, self._writer.items.get("web_search_call", 0))
+        self._state = _ended(outcome, self.writer.items.get("web_search_call", 0))
         for at_end in self._at_end:
             fields = json_text(at_end(outcome.usage))[1:-1]
             if fields:
                 self._state = msgspec.structs.replace(self._state, usage=f"{self._state.usage},{fields}")
-        self._terminal_number = self._writer.next_number
-        self._writer.next_number += 1
+        self._terminal_number = self.writer.next_number
+        self.writer.next_number += 1
 
     def extend_last_item(self, members: Mapping[str, Any]) -> None:
         """Add members to the last item, in its event and in the response."""
-        events = self._writer.events
-        item = self._writer.done[-1].encode("utf-8", "replace")
+        events = self.writer.events
+        item = self.writer.done[-1].encode("utf-8", "replace")
         before, middle, behind = events[-1].rpartition(item) if events else (b"", b"", b"")
         if middle:
             self._extension = f",{json_text(members)[1:-1]}"
@@ -434,7 +435,7 @@ class ResponseStream(AnswerStream):
     def terminal(self, *, stored: bool | None = None) -> bytes:
         """Return the terminal event and `[DONE]`. `stored` overrides the `store` of the request."""
         kind = f"response.{self._state.status}".encode()
-        return self._writer.snapshot(kind, self._terminal_number, self._json(None, stored)) + _DONE
+        return self.writer.snapshot(kind, self._terminal_number, self._json(None, stored)) + _DONE
 
     def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
         """Return the response as JSON, as it stands. `status` takes the place of its own."""
@@ -457,7 +458,7 @@ class ResponseStream(AnswerStream):
 
     def _json(self, status: Status | None = None, stored: bool | None = None) -> bytes:
         before, behind, echo = self.object.around(self._state, status, stored=stored)
-        output = ",".join(self._writer.done)
+        output = ",".join(self.writer.done)
         if self._extension:
             output = f"{output[:-1]}{self._extension}{output[-1:]}"
         return f"{before}{output}{behind}".encode("utf-8", "replace") + echo
