@@ -29,7 +29,6 @@ class JsonEnvelope:
 
     names: tuple[str, ...] = ("name",)
     arguments: tuple[str, ...] = ("arguments", "parameters")
-    ids: tuple[str, ...] = ("id", "tool_call_id")
     strict: bool = False
     name_is_key: bool = False
 
@@ -69,7 +68,6 @@ class NestedElements:
     """Parameters as elements named after them, nested for objects and arrays. `prefix` precedes every tag."""
 
     prefix: str
-    item: str = "item"
 
 
 @dataclass(frozen=True)

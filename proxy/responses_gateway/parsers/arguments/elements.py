@@ -22,6 +22,7 @@ _TAG = re.compile(r"<(/?)([^<>]{1,128})>")
 _TAG_LIMIT = 160
 _SIGN = 4  # characters of the prefix, at one of its ends, by which it is known though it is written wrongly
 _DEPTH_LIMIT = 128
+_ENTRY = "item"  # the name of an element of an array
 
 
 @dataclass
@@ -209,7 +210,7 @@ class ElementsReader(ArgumentsReader):
         parent = self._stack[-1].schema if self._stack else self._root
         if not isinstance(parent, Mapping):
             return None
-        if name == self._syntax.item and "items" in parent:
+        if name == _ENTRY and "items" in parent:
             return parent["items"]
         return _members(parent).get(name)
 
@@ -247,7 +248,7 @@ class ElementsReader(ArgumentsReader):
                 return "[]" if "array" in types else "{}" if "object" in types else typed(text, types)
             return typed(text, types)
         names = [name for name, _ in element.children]
-        is_list = set(names) == {self._syntax.item} and (types is None or "object" not in types)
+        is_list = set(names) == {_ENTRY} and (types is None or "object" not in types)
         fits = types is None or ("array" if is_list else "object") in types
         if text.strip() or not fits or not (is_list or len(set(names)) == len(names)):
             self._unclear = True

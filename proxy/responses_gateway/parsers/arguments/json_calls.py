@@ -13,6 +13,9 @@ from responses_gateway.parsers.format import CallFormat, JsonEnvelope
 from responses_gateway.parsers.lexer import UNDECIDED, Lexer, skip_spaces
 from responses_gateway.wire.json_text import plain_json
 
+# The keys under which a call may have its id.
+_IDS = ("id", "tool_call_id")
+
 
 class JsonArgumentsReader(ArgumentsReader):
     """Reads the arguments of a call whose name is known from its header."""
@@ -156,7 +159,7 @@ class JsonEnvelopeReader(ArgumentsReader):
             self._depth += 1
             self._step = self._key_or_end
             return at + 1
-        if syntax.strict and not self._begun and key not in (*syntax.names, *syntax.ids, "type", "function"):
+        if syntax.strict and not self._begun and key not in (*syntax.names, *_IDS, "type", "function"):
             return self._fail(text, at)
         return self._begin_span(at, self._read_other)
 
@@ -210,11 +213,11 @@ class JsonEnvelopeReader(ArgumentsReader):
                 return self._fail(text, at)
             self._name = value
             return self._late_begin(text, at)
-        if self._key in self._syntax.ids and not self._begun:
+        if self._key in _IDS and not self._begun:
             self._call_id = str(value) if isinstance(value, str | int) else ""
         elif self._key in self._syntax.names:
             return at if value == self._name else self._doubt(text, at)
-        elif self._key not in (*self._syntax.ids, "type"):
+        elif self._key not in (*_IDS, "type"):
             self._deltas.repair("extra_key")
             self._extra.add(self._key)
         return at

@@ -30,6 +30,7 @@ _ALIASES = {
 }
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array", type(None): "null"}
 STRING = frozenset({"string"})
+_DEPTH = 8  # of schemas within schemas, and of references, that are followed
 
 
 def escape(text: str) -> str:
@@ -47,10 +48,9 @@ def dumps(value: Any) -> str:
     return text if text.isascii() or not _SURROGATE.search(text) else json.dumps(value)
 
 
-def types_of(schema: Any, root: Mapping[str, Any], depth: int = 8) -> frozenset[str]:
+def types_of(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
     """Return the JSON types that a schema allows; "string" where it names none. Local references are followed."""
-    types = _types(schema, root, depth)
-    return frozenset(types) if types else STRING
+    return frozenset(_types(schema, root, _DEPTH)) or STRING
 
 
 class ParameterTypes:
