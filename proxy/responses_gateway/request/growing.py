@@ -17,7 +17,7 @@ from responses_gateway.request.input.calls import CallItemReader
 from responses_gateway.request.input.item_reader import ItemReader, TurnEnd
 from responses_gateway.request.input.items import entries_at
 from responses_gateway.request.loss_report import Loss, LossReport
-from responses_gateway.request.parameters.parameters import CHECKED, refuse_unavailable, refuse_unsupported
+from responses_gateway.request.parameters.parameters import refuse_unsupported
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.catalog import Catalog
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS
@@ -145,9 +145,7 @@ def translate_growing(
     continued = history or ()
     if before + len(continued) + len(rest) > policy.max_input_items or not {*map(type, rest)} <= _OBJECT:
         return None
-    refuse_unavailable(request, policy)
-    if not CHECKED.isdisjoint(request.model_fields_set):
-        refuse_unsupported(request, policy)
+    refuse_unsupported(request, policy)
     entries = entries_at(rest, "input", before if history is None else 0)
     if history:
         entries = entries_at(history, "history", before) + entries

@@ -22,7 +22,6 @@ from responses_gateway.request.input.urls import refuse_urls
 from responses_gateway.request.loss_report import Loss, LossReport
 from responses_gateway.request.parameters.moderation import NO_MODERATION
 from responses_gateway.request.parameters.parameters import (
-    CHECKED,
     ENCRYPTED_REASONING,
     LOGPROBS,
     added_fields,
@@ -30,7 +29,6 @@ from responses_gateway.request.parameters.parameters import (
     compact_threshold,
     effort_in_effect,
     format_name,
-    refuse_unavailable,
     refuse_unsupported,
     wants_summary,
     with_updates,
@@ -113,9 +111,7 @@ def translate(
     items, as far as it was kept.
     Raises `ApiError` 400 naming the field that is wrong, or that cannot be honoured."""
     policy = policy or Policy()
-    refuse_unavailable(request, policy)
-    if not CHECKED.isdisjoint(request.model_fields_set):
-        refuse_unsupported(request, policy)
+    refuse_unsupported(request, policy)
     report = LossReport(policy.strict)
     items = entries(request.input, resolve_item, history, replaced, policy.max_input_items)
     if hosted.files:

@@ -43,8 +43,8 @@ _OWN_LIMITS = {"max_completion_tokens": AddedField("max_tokens"), "max_tokens": 
 _OWN = AddedField(also=402)  # a limit beyond what is paid for
 _OWN_EFFORT = AddedField(word=True, switch=True)
 _OWN_SWITCH = AddedField(switch=True)
-# The parameters that `refuse_unsupported` looks at.
-CHECKED = frozenset({"background_options", "moderation", "multi_agent", "prompt_cache_options"})
+# The parameters whose values may be refused.
+_CHECKED = frozenset({"background_options", "moderation", "multi_agent", "prompt_cache_options"})
 
 
 class Parameter(NamedTuple):
@@ -89,7 +89,7 @@ IGNORED = (
 )
 _IGNORED = frozenset(parameter.name for parameter in IGNORED)
 
-# Refused with a 400 unless responses are stored (see `refuse_unavailable`).
+# Refused with a 400 unless responses are stored (see `refuse_unsupported`).
 REJECTED = (
     Parameter("background", "rejected", "needs stored responses", neutral=(False,)),
     Parameter("previous_response_id", "rejected", "needs stored responses"),
@@ -217,20 +217,21 @@ def has_grammar(body: Mapping[str, Any]) -> bool:
     return kind not in (None, "text") or any(map(body.get, _GRAMMARS))
 
 
-def refuse_unavailable(request: ResponsesRequest, policy: Policy) -> None:
-    """Raise `ApiError` 400 for parameters that need a store, or that this gateway does not support at all. Ignoring them would
-    answer a different question."""
+def refuse_unsupported(request: ResponsesRequest, policy: Policy) -> None:
+    """Raise `ApiError` 400 for parameters that need a store, or that this gateway does not support at all: ignoring them would
+    answer a different question. And for such values of others, and fields of them of the wrong type."""
     if request.prompt is not None:
         raise invalid_request(_UNSUPPORTED.format("prompt"), "prompt", "unsupported_parameter")
-    if policy.stores_responses:
-        return
-    if request.previous_response_id is not None:
-        message = f"{_UNSUPPORTED.format('previous_response_id')} Send the whole conversation as 'input'."
-        raise invalid_request(message, "previous_response_id", "previous_response_not_found")
-    if request.conversation is not None:
-        raise invalid_request(_UNSUPPORTED.format("conversation"), "conversation", "unsupported_parameter")
-    if request.background:
-        raise invalid_request(_UNSUPPORTED.format("background"), "background", "unsupported_parameter")
+    if not policy.stores_responses:
+        if request.previous_response_id is not None:
+            message = f"{_UNSUPPORTED.format('previous_response_id')} Send the whole conversation as 'input'."
+            raise invalid_request(message, "previous_response_id", "previous_response_not_found")
+        if request.conversation is not None:
+            raise invalid_request(_UNSUPPORTED.format("conversation"), "conversation", "unsupported_parameter")
+        if request.background:
+            raise invalid_request(_UNSUPPORTED.format("background"), "background", "unsupported_parameter")
+    if not _CHECKED.isdisjoint(request.model_fields_set):
+        _refuse_values(request, policy)
 
 
 def with_updates(request: ResponsesRequest, entries: Iterable[Entry]) -> ResponsesRequest:
@@ -533,7 +534,7 @@ def format_name(layout: Object, path: str = PATH) -> str:
     return name
 
 
-def refuse_unsupported(request: ResponsesRequest, policy: Policy) -> None:
+def _refuse_values(request: ResponsesRequest, policy: Policy) -> None:
     """Raise `ApiError` 400 for a moderation that is to block without a guard model, and for several agents; and for fields of
     the wrong type in parameters that are read here."""
     if request.moderation is not None and "moderation" not in policy.forward:
