@@ -48,8 +48,8 @@ _CHECKED = frozenset({"background_options", "moderation", "multi_agent", "prompt
 
 
 class Parameter(NamedTuple):
-    """The outcome of a parameter. `matters`: ignoring it could change the answer, so strict mode refuses it. `neutral`: values
-    that request nothing and are not reported."""
+    """The outcome of a parameter. Of one of `IGNORED` or `REASONING`, `matters`: ignoring it could change the answer, so strict
+    mode refuses it; `neutral`: values that request nothing and are not reported."""
 
     name: str
     outcome: Outcome
@@ -91,7 +91,7 @@ _IGNORED = frozenset(parameter.name for parameter in IGNORED)
 
 # Refused with a 400 unless responses are stored (see `refuse_unsupported`).
 REJECTED = (
-    Parameter("background", "rejected", "needs stored responses", neutral=(False,)),
+    Parameter("background", "rejected", "needs stored responses"),
     Parameter("previous_response_id", "rejected", "needs stored responses"),
     Parameter("conversation", "rejected", "needs stored conversations"),
     Parameter("prompt", "rejected", "there are no stored prompts (`id`, `version`, `variables`)"),
@@ -129,17 +129,17 @@ SPECIAL = (
     Parameter("tools", "preserved", "see the tools"),
     Parameter("tool_choice", "preserved", "sent, and enforced by the gateway; dropped if no tools are left"),
     Parameter("tool_choice", "adapted", "offered alone, or not forced, if the backend refuses to force a call"),
-    Parameter("tool_choice", "ignored", "if no such tool is left; a forced call that the backend did not make", matters=True),
+    Parameter("tool_choice", "ignored", "if no such tool is left; a forced call that the backend did not make"),
     Parameter("parallel_tool_calls", "preserved", "sent unless refused, and enforced by the gateway; dropped without tools"),
     Parameter("max_tool_calls", "adapted", "enforced by the gateway: further calls are not passed on"),
     Parameter("max_output_tokens", "preserved", "sent under the name that the backend supports"),
     Parameter("text.format", "preserved", "its `type` is `text`, `json_object` or `json_schema`; sent as response_format"),
     Parameter("text.format", "adapted", TOLD.reason),
     Parameter("text.verbosity", "preserved", "sent as verbosity, if the settings forward it"),
-    Parameter("text.verbosity", "ignored", "otherwise: few chat servers support it", matters=True),
+    Parameter("text.verbosity", "ignored", "otherwise: few chat servers support it"),
     Parameter("reasoning.effort", "preserved", "sent as reasoning_effort: none, minimal, low, medium, high"),
     Parameter("reasoning.effort", "adapted", "xhigh and max are sent as high; none also turns off thinking in the template"),
-    Parameter("reasoning.effort", "ignored", "other values", matters=True),
+    Parameter("reasoning.effort", "ignored", "other values"),
     Parameter("reasoning.summary", "adapted", "the reasoning itself is repeated as its summary; likewise `generate_summary`"),
     *REASONING,
     Parameter("moderation", "adapted", JUDGED),
@@ -152,7 +152,7 @@ SPECIAL = (
     Parameter("stream", "preserved", "the backend is always asked to stream"),
     Parameter("metadata", "preserved", "echoed"),
     Parameter("store", "preserved", "if the gateway stores responses"),
-    Parameter("store", "ignored", "if it does not", matters=True, neutral=(False,)),
+    Parameter("store", "ignored", "if it does not"),
     Parameter(
         "background_options",
         "preserved",
@@ -164,7 +164,7 @@ SPECIAL = (
     Parameter("generate", "preserved", "if false, the backend only reads the prompt, and its one token is dropped"),
     Parameter("stream_id", "preserved", "the lane of a WebSocket message, and of the events of its response"),
     Parameter("unknown", "preserved", "if the settings forward it"),
-    Parameter("unknown", "ignored", "otherwise", matters=True),
+    Parameter("unknown", "ignored", "otherwise"),
 )
 
 # Fields of a chat request that force its answer into a grammar.
