@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from enum import Enum, auto
 from typing import Literal, NamedTuple, TypeAlias
 
+from responses_gateway.parsers.delta_buffer import DeltaBuffer
+
 
 class OuterMarkers(NamedTuple):
     """The markers that end a call from outside if its own end is missing: of the block around it, and of what may follow it.
@@ -51,3 +53,19 @@ class ArgumentsReader(ABC):
         """End the arguments, as no more text comes; `rest` is what was not consumed. `cut`: the output was cut, so nothing may
         be completed. Arguments that are not complete stay so by default: JSON, as the model wrote it. What is converted to JSON
         has no such form, and is a call that was cut."""
+
+
+class NamedCallReader(ArgumentsReader):
+    """Reads the arguments of one call whose name is known from its header."""
+
+    def __init__(self, name: str, call_id: str, deltas: DeltaBuffer) -> None:
+        self._name = name
+        self._call_id = call_id
+        self._deltas = deltas
+        self._begun = False
+
+    def _begin(self) -> None:
+        """Begin the call, unless it has begun."""
+        if not self._begun:
+            self._begun = True
+            self._deltas.begin_call(self._name, self._call_id)

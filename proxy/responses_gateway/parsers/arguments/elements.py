@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from responses_gateway.parsers.arguments import ArgumentsReader, ReadStatus
+from responses_gateway.parsers.arguments import NamedCallReader, ReadStatus
 from responses_gateway.parsers.arguments.values import STRING, ParameterTypes, dumps, escape, obvious, typed, types_of
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.format import CallFormat, NestedElements
@@ -35,7 +35,7 @@ class _Element:
     blank: bool = True  # nothing visible has come
 
 
-class ElementsReader(ArgumentsReader):
+class ElementsReader(NamedCallReader):
     """Reads the elements of one call."""
 
     def __init__(
@@ -48,18 +48,15 @@ class ElementsReader(ArgumentsReader):
         markers: Callable[..., Lexer],
         outer: tuple[str, ...],
     ) -> None:
+        super().__init__(name, call_id, deltas)
         self._syntax = syntax
         self._closes = call.closes
         self._opens = call.opens
-        self._name = name
-        self._call_id = call_id
-        self._deltas = deltas
         self._markers = markers(syntax.prefix)
         self._end_markers = markers(*call.closes, *outer)
         self._root: Mapping[str, Any] = deltas.schema(name) or {}
         self._types = ParameterTypes(self._root)
         self._stack: list[_Element] = []
-        self._begun = False
         self._keys: set[str] = set()
         self._stray = False  # text stands between the elements
         self._closed = ""  # the element that has ended last
@@ -193,9 +190,7 @@ class ElementsReader(ArgumentsReader):
             self.status = ReadStatus.REJECTED
 
     def _open(self, name: str) -> None:
-        if not self._begun:
-            self._begun = True
-            self._deltas.begin_call(self._name, self._call_id)
+        self._begin()
         schema = self._schema_of(name)
         element = _Element(name, schema)
         if not self._stack:
@@ -257,8 +252,7 @@ class ElementsReader(ArgumentsReader):
         return f"{{{', '.join(f'{dumps(name)}: {value}' for name, value in element.children)}}}"
 
     def _end(self) -> None:
-        if not self._begun:
-            self._deltas.begin_call(self._name, self._call_id)
+        self._begin()
         prefix = self._syntax.prefix
         others = "".join(self._texts).replace(prefix, "").lower()
         if self._unclear or prefix[:_SIGN] in others or prefix[-_SIGN:] in others:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from responses_gateway.parsers.arguments import ArgumentsReader, ReadStatus
+from responses_gateway.parsers.arguments import ArgumentsReader, NamedCallReader, ReadStatus
 from responses_gateway.parsers.arguments.json_value import ArgumentsValue, JsonSpan
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.format import CallFormat, JsonEnvelope
@@ -17,13 +17,11 @@ from responses_gateway.wire.json_text import plain_json
 _IDS = ("id", "tool_call_id")
 
 
-class JsonArgumentsReader(ArgumentsReader):
+class JsonArgumentsReader(NamedCallReader):
     """Reads the arguments of a call whose name is known from its header."""
 
     def __init__(self, name: str, call_id: str, deltas: DeltaBuffer, stops: Lexer) -> None:
-        self._name = name
-        self._call_id = call_id
-        self._deltas = deltas
+        super().__init__(name, call_id, deltas)
         self._stops = stops
         self._value: ArgumentsValue | None = None
 
@@ -36,7 +34,7 @@ class JsonArgumentsReader(ArgumentsReader):
             if marker is None and text[at] not in '{"n':
                 self.status = ReadStatus.REJECTED
                 return at
-            self._deltas.begin_call(self._name, self._call_id)
+            self._begin()
             self._value = ArgumentsValue(self._deltas.arguments, self._deltas, self._stops)
         at = self._value.read(text, at)
         if self._value.done:
@@ -47,7 +45,7 @@ class JsonArgumentsReader(ArgumentsReader):
         """Begin the call if its tool is declared."""
         declared = self._deltas.declared(self._name)
         if declared:
-            self._deltas.begin_call(self._name, self._call_id)
+            self._begin()
         return declared
 
 

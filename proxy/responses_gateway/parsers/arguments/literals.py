@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from responses_gateway.parsers.arguments import ArgumentsReader, ReadStatus
+from responses_gateway.parsers.arguments import NamedCallReader, ReadStatus
 from responses_gateway.parsers.arguments.values import dumps, escape
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.lexer import UNDECIDED, Lexer, skip_spaces
@@ -377,21 +377,16 @@ class LiteralReader:
         return at
 
 
-class RelaxedObjectReader(ArgumentsReader):
+class RelaxedObjectReader(NamedCallReader):
     """Reads the arguments of a call in a model's own notation."""
 
     def __init__(self, name: str, call_id: str, deltas: DeltaBuffer, stops: Lexer, quotes: Lexer) -> None:
-        self._name = name
-        self._call_id = call_id
-        self._deltas = deltas
+        super().__init__(name, call_id, deltas)
         self._reader = LiteralReader(deltas.arguments, deltas, stops, quotes)
-        self._begun = False
 
     def read(self, text: str, at: int) -> int:
         """Read on. The header has stopped at the opening bracket, so this is a call from its first character."""
-        if not self._begun:
-            self._begun = True
-            self._deltas.begin_call(self._name, self._call_id)
+        self._begin()
         at = self._reader.read(text, at)
         if self._reader.done:
             self.status = ReadStatus.DONE

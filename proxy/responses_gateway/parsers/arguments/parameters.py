@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 
-from responses_gateway.parsers.arguments import ArgumentsReader, Begun, OuterMarkers, ReadStatus
+from responses_gateway.parsers.arguments import Begun, NamedCallReader, OuterMarkers, ReadStatus
 from responses_gateway.parsers.arguments.parameter_headers import HEADER_LIMIT, Headers, Places, key_of
 from responses_gateway.parsers.arguments.parameter_value import DoubledValue, InnerMarkup, ParameterValue
 from responses_gateway.parsers.arguments.values import ParameterTypes, dumps, given
@@ -27,7 +27,7 @@ _WORD = re.compile(r"[^\s=]+")
 _GAP_LIMIT = 64  # more white space than this after an end tag decides nothing
 
 
-class ParametersReader(ArgumentsReader):
+class ParametersReader(NamedCallReader):
     """Reads the parameters of one call."""
 
     def __init__(
@@ -40,16 +40,13 @@ class ParametersReader(ArgumentsReader):
         markers: Callable[..., Lexer],
         outer: OuterMarkers,
     ) -> None:
+        super().__init__(name, call_id, deltas)
         self._syntax = syntax
         self._call = call
-        self._name = name
-        self._call_id = call_id
-        self._deltas = deltas
         self._outer = outer
         self._places = Places(syntax, call, markers, outer)
         self._types = ParameterTypes(deltas.schema(name) or {})
         self._headers = Headers(syntax, call, name, self._places, deltas, self._types.properties)
-        self._begun = False
         self._keys: set[str] = set()
         self._key: Mapping[str, str | None] = {}  # the groups of the header of the parameter that has begun
         self._value: ParameterValue | None = None
@@ -166,11 +163,6 @@ class ParametersReader(ArgumentsReader):
         self._deltas.stray(text[at:end])
         self._step = self._between if hit else self._stray_text
         return end
-
-    def _begin(self) -> None:
-        if not self._begun:
-            self._begun = True
-            self._deltas.begin_call(self._name, self._call_id)
 
     def _end(self) -> None:
         self._begin()
