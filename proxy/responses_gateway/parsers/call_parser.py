@@ -246,7 +246,7 @@ class CallParser:
         call = self._call
         tagged = isinstance(call.arguments, TaggedParameters)
         if call.header is not None and not self._deltas.final:
-            tags = tuple(end for end in call.header.ends if len(end) > len('">')) + (_FENCES if call.fenced else ())
+            tags = call.header.end_tags + (_FENCES if call.fenced else ())
             if (tags or tagged) and not self._skip():
                 return Progress.WAIT
             again = self._skip_again(tags) if tags else None
@@ -449,7 +449,7 @@ def _parts_of_call(call: CallFormat) -> tuple[str, ...]:
         case NestedElements() as syntax:
             return (syntax.prefix,)
         case JsonArguments() | RelaxedObject() if call.header is not None:
-            ends = tuple(end for end in call.header.ends if len(end) > len('">'))
+            ends = call.header.end_tags
             return ("{", *ends) if call.closes else ends  # because a text may stand behind a call that no marker ends
     return ()
 

@@ -96,6 +96,11 @@ class CallHeader:
     stops: tuple[str, ...] = ()
     partial: str = r"""\s{0,8}["']?[\w.\-:/]{0,128}["']?\s{0,8}"""
 
+    @property
+    def end_tags(self) -> tuple[str, ...]:
+        """The ends that are more than the last characters of a tag: only these mean something behind the header as well."""
+        return tuple(end for end in self.ends if len(end) > len('">'))
+
 
 @dataclass(frozen=True)
 class CallFormat:

@@ -23,15 +23,13 @@ class Places:
 
     def __init__(self, syntax: TaggedParameters, call: CallFormat, markers: Callable[..., Lexer], outer: OuterMarkers) -> None:
         assert call.header is not None  # it has the name
-        header_ends = [end for end in call.header.ends if len(end) > len('">')]
         ends = (*call.closes, *outer.closes, *outer.opens)
         self.header = markers(*call.header.ends, *call.header.stops)
-        self.between = markers(*syntax.opens, *syntax.between, *syntax.values, *header_ends, *ends)
+        self.between = markers(*syntax.opens, *syntax.between, *syntax.values, *call.header.end_tags, *ends)
         self.head = markers(*syntax.heads, *syntax.opens, *syntax.values, *syntax.closes, *call.closes)
         self.gap = markers(*syntax.between, *syntax.values, *syntax.opens, *ends)
-        tags = [head for head in syntax.heads if syntax.values]
+        tags = (*(syntax.heads if syntax.values else ()), *syntax.others)
         self.keyed_ends = tuple(f"{close[:-1]}=" for close in syntax.closes if close.startswith("</") and not syntax.values)
-        tags += syntax.others
         self.inside = markers(*self.keyed_ends, *syntax.opens, *tags, *syntax.value_opens, *syntax.closes, *call.opens, *ends)
         self.behind_value = markers(*syntax.opens, *syntax.between, *syntax.values, *ends)
         self.behind_call = markers(*outer.closes, *outer.opens)
