@@ -16,14 +16,13 @@ from responses_gateway.simulator.answer import AnswerPlan, plan_answer
 from responses_gateway.simulator.endpoints import add_model_routes
 from responses_gateway.simulator.errors import ErrorAnswer, status_error, vllm_error
 from responses_gateway.simulator.frames import build_frames, completion
-from responses_gateway.simulator.playback import stream_frames
+from responses_gateway.simulator.playback import PLAYERS, stream_frames
 from responses_gateway.simulator.prefix_cache import PrefixCache
 from responses_gateway.simulator.state import (
     CACHE,
     COUNTERS,
     FAULT_COUNTS,
     OPTIONS,
-    PLAYERS,
     RECEIVED,
     Counters,
     FaultCounts,

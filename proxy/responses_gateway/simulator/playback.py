@@ -11,7 +11,7 @@ from typing import Literal
 from aiohttp import web
 
 from responses_gateway.simulator.frames import Frames
-from responses_gateway.simulator.state import COUNTERS, PLAYERS, Counters
+from responses_gateway.simulator.state import COUNTERS, Counters
 
 # `finished`: all was sent; `cut`: the connection was cut on purpose; `disconnected`: the client disconnected.
 Ending = Literal["finished", "cut", "disconnected"]
@@ -100,6 +100,10 @@ class Player:
         if self._frames.cut:
             self.transport.abort()
         self._ending.set_result("cut" if self._frames.cut else "finished")
+
+
+# the streams that are being sent
+PLAYERS: web.AppKey[set[Player]] = web.AppKey("players", set)
 
 
 async def stream_frames(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from aiohttp import web
 
@@ -36,13 +36,6 @@ class SimulatorOptions:
     weak: WeakModel | None = None
     strict_tools: StrictTools = "renders"
     cache: CacheModel | None = None
-
-
-class RunningAnswer(Protocol):
-    """An answer that is being sent."""
-
-    def abort(self) -> None:
-        """End the answer now, as a server does that is stopped."""
 
 
 @dataclass
@@ -107,7 +100,5 @@ COUNTERS = web.AppKey("counters", Counters)
 # the last requests, the oldest first: `{"body": …, "headers": …}`
 RECEIVED: web.AppKey[deque[dict[str, Any]]] = web.AppKey("received", deque)
 FAULT_COUNTS = web.AppKey("fault_counts", FaultCounts)
-# the streams that are being sent
-PLAYERS: web.AppKey[set[RunningAnswer]] = web.AppKey("players", set)
 # there with the option `cache`
 CACHE = web.AppKey("cache", PrefixCache)
