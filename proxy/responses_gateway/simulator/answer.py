@@ -16,7 +16,7 @@ from responses_gateway.simulator.chat_request import ChatRequest
 from responses_gateway.simulator.chunks import Rendered, Style, render, written_tokens
 from responses_gateway.simulator.dialect import DIALECTS, Dialect
 from responses_gateway.simulator.directives import Directives, read_directives
-from responses_gateway.simulator.errors import WORDINGS, ErrorAnswer, context_overflow, status_error, vllm_error
+from responses_gateway.simulator.errors import ErrorAnswer, context_overflow, status_error, vllm_error
 from responses_gateway.simulator.faults import Faults
 from responses_gateway.simulator.frames import Stream
 from responses_gateway.simulator.generation import Token
@@ -224,8 +224,7 @@ def _stream(body: dict[str, Any], model: str, dialect: Dialect, prompt: str, pro
 def _error(faults: Faults, dialect: Dialect, prompt_tokens: int, options: SimulatorOptions) -> ErrorAnswer | None:
     server = dialect.shape.server
     if faults.overflow is not None:
-        wording = next(known for known in WORDINGS if known == faults.overflow)
-        return context_overflow(wording, max(prompt_tokens, options.max_model_len + 1), options.max_model_len)
+        return context_overflow(faults.overflow, max(prompt_tokens, options.max_model_len + 1), options.max_model_len)
     if faults.status is not None:
         return status_error(server, faults.status, faults.retry_after)
     return None

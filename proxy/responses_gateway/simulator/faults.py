@@ -26,6 +26,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 
+from responses_gateway.simulator.dialect import Server
 from responses_gateway.simulator.errors import WORDINGS
 
 _POSITIONS = ("half", "reasoning", "text", "call")
@@ -37,7 +38,7 @@ class Faults:
 
     status: int | None = None
     retry_after: str | None = None
-    overflow: str | None = None
+    overflow: Server | None = None
     reset: bool = False
     slow_headers: float = 0.0
     delay: float = 0.0
