@@ -295,7 +295,6 @@ TABLES = {
     "ChatRequest": "what a request was translated to, one field for each result",
     "LimitRequest": "what a request asks of the limits of a fleet",
     "PreparedRequest": "what a request was prepared to, one field for each result",
-    "Rendered": "the pieces of one simulated answer",
     "Stored": "the columns of a stored response",
 }
 

@@ -127,7 +127,8 @@ async def _answer(request: web.Request, answer: AnswerPlan) -> web.StreamRespons
 
 async def _complete(request: web.Request, answer: AnswerPlan, transport: asyncio.Transport) -> web.StreamResponse:
     pace = answer.tokens_per_second
-    generation = answer.rendered.completion_tokens / pace if pace > 0 else 0.0
+    tokens = answer.rendered.chunks[-1].tokens
+    generation = tokens / pace if pace > 0 else 0.0
     if not await _wait(answer.first_token_seconds + generation + answer.faults.silence, transport):
         return _disconnected(request)
     if answer.faults.drop is not None or answer.faults.eof is not None:
@@ -135,7 +136,7 @@ async def _complete(request: web.Request, answer: AnswerPlan, transport: asyncio
     if answer.faults.error is not None:
         raise vllm_error("Internal server error", type="InternalServerError", status=500)
     counters = request.app[COUNTERS]
-    counters.generation_tokens += answer.rendered.completion_tokens
+    counters.generation_tokens += tokens
     counters.finished[answer.rendered.finish_reason] += 1
     body: dict[str, Any] = completion(answer.rendered, answer.stream)
     if answer.faults.filter is not None:

@@ -48,19 +48,12 @@ class Style:
 
 @dataclass(frozen=True)
 class Rendered:
-    """The chunks of an answer from the first token to the finish reason, with totals. `closing` ends the bytes of every chunk:
-    `usage` may be inserted before it."""
+    """The chunks of an answer from the first token to the finish reason, whose counts are those of the whole answer."""
 
     chunks: tuple[RenderedChunk, ...]
-    # the bytes and token counts of the chunks, as streams use them
-    bodies: tuple[bytes, ...]
-    counts: tuple[int, ...]
     tokens: tuple[Token, ...]
     finish_reason: str
-    completion_tokens: int
-    reasoning_tokens: int
     calls: int
-    closing: bytes
 
 
 def render(script: Script, style: Style) -> Rendered:
@@ -92,17 +85,11 @@ def _render(script: Script, style: Style) -> Rendered:
     if cut:
         tokens = tokens[: style.max_tokens]
     finish = "length" if cut else script.finish or _finish_reason(tokens, dialect)
-    chunks = _chunks(tokens, style, finish, cut)
     return Rendered(
-        chunks=tuple(chunks),
-        bodies=tuple(chunk.body for chunk in chunks),
-        counts=tuple(chunk.tokens for chunk in chunks),
+        chunks=tuple(_chunks(tokens, style, finish, cut)),
         tokens=tuple(tokens),
         finish_reason=finish,
-        completion_tokens=chunks[-1].tokens,
-        reasoning_tokens=chunks[-1].reasoning_tokens,
         calls=1 + max((token.call for token in tokens if token.field == "name"), default=-1),
-        closing=_closing(dialect.shape),
     )
 
 
@@ -134,7 +121,8 @@ def _finish_reason(tokens: list[Token], dialect: Dialect) -> str:
     return "function_call" if dialect.function_call else "tool_calls"
 
 
-def _closing(shape: Shape) -> bytes:
+def closing(shape: Shape) -> bytes:
+    """Return what ends the bytes of every chunk: `usage` may be inserted before it."""
     return f"{shape.chunk_extra}}}\n\n".encode()
 
 
@@ -255,7 +243,7 @@ def _body(delta: dict[str, Any], group: list[Token], style: Style, finish: str |
     if shape.server == "vllm":
         ids = [token.id or token_id(token.raw) for token in group] if style.token_ids else None
         choice += f',"token_ids":{dumps(ids)}'
-    return f'"choices":[{choice}}}]'.encode("utf-8", "replace") + _closing(shape)
+    return f'"choices":[{choice}}}]'.encode("utf-8", "replace") + closing(shape)
 
 
 def _logprobs(group: list[Token], style: Style) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from responses_gateway.simulator.chunks import Rendered, dumps
+from responses_gateway.simulator.chunks import Rendered, closing, dumps
 from responses_gateway.simulator.dialect import Dialect
 from responses_gateway.simulator.errors import dead_engine
 from responses_gateway.simulator.faults import Faults
@@ -79,13 +79,13 @@ class Stream:
 
 def build_frames(rendered: Rendered, stream: Stream, faults: Faults) -> Frames:
     """Build the frames of a stream, without the faults that happen before it starts."""
-    bodies: Sequence[bytes] = rendered.bodies
+    bodies = [chunk.body for chunk in rendered.chunks]
     if rendered.calls:
         bodies = [_CALL_ID.sub(lambda match: stream.call_ids[int(match[1])].encode(), body) for body in bodies]
     if faults.filter is not None or faults.no_finish:
         bodies = _with_finish(bodies, rendered, None if faults.no_finish else "content_filter")
     frames = [_role_body(stream), *bodies]
-    counts = [1, *rendered.counts]
+    counts = [1, *(chunk.tokens for chunk in rendered.chunks)]
     if stream.usage_in_every_chunk:
         frames = _with_usage(frames, rendered, stream)
     if stream.include_usage:
@@ -101,7 +101,8 @@ def build_frames(rendered: Rendered, stream: Stream, faults: Faults) -> Frames:
 
 def usage(rendered: Rendered, stream: Stream) -> dict[str, Any]:
     """Return the usage of the whole answer."""
-    counts = _usage_counts(stream, rendered.completion_tokens, rendered.reasoning_tokens)
+    whole = rendered.chunks[-1]
+    counts = _usage_counts(stream, whole.tokens, whole.reasoning_tokens)
     details: dict[str, int] | None = None
     if stream.cached_tokens is None:
         pass
@@ -185,9 +186,9 @@ def _role_body(stream: Stream) -> bytes:
 def _with_usage(frames: list[bytes], rendered: Rendered, stream: Stream) -> list[bytes]:
     """Add to each frame the token counts so far."""
     counts = [(0, 0), *((chunk.tokens, chunk.reasoning_tokens) for chunk in rendered.chunks)]
-    closing = rendered.closing
+    end = closing(stream.dialect.shape)
     return [
-        frame[: -len(closing)] + f',"usage":{dumps(_usage_counts(stream, *so_far))}}}\n\n'.encode()
+        frame[: -len(end)] + f',"usage":{dumps(_usage_counts(stream, *so_far))}}}\n\n'.encode()
         for frame, so_far in zip(frames, counts, strict=True)
     ]
 
