@@ -57,15 +57,19 @@ async def run_program(path: Path, data: bytes) -> Any:
     return _read_answer(answer)
 
 
-def try_program(path: Path, data: bytes) -> None:
-    """Run a Python file once, with harmless data. Raise `CannotStart` if it lacks a library; nothing else that goes wrong is
-    told, because it need not go wrong again."""
+def obstacle(path: Path, data: bytes) -> str:
+    """Run a Python file once, with harmless data, and return why it cannot work: which library it lacks. Nothing else that goes
+    wrong is told, because it need not go wrong again."""
     with suppress(OSError, ValueError, subprocess.SubprocessError):
         command = [sys.executable, "-I", str(path)]
         tried = subprocess.run(
             command, input=data, capture_output=True, timeout=_TRIED_WITHIN, env=minimal_environment(), check=False
         )
-        _read_answer(tried.stdout)
+        try:
+            _read_answer(tried.stdout)
+        except CannotStart as error:
+            return str(error)
+    return ""
 
 
 def _read_answer(answer: bytes) -> Any:

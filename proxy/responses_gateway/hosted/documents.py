@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from responses_gateway.bounded_memory import TenantValues
-from responses_gateway.child_process import CannotStart, run_program, try_program
+from responses_gateway.child_process import CannotStart, obstacle, run_program
 from responses_gateway.extras import packages_with
 from responses_gateway.fair_queue import FairQueue
 
@@ -55,12 +55,7 @@ def pdf_obstacle() -> str:
     """Return why no PDF can be read though the extra `pdf` is installed: a library that cannot be loaded. Empty if it can. This
     takes a second the first time."""
     folder = packages_with("pypdf")
-    try:
-        if folder is not None:
-            try_program(PDF_PROCESS, _question(folder))
-    except CannotStart as error:
-        return str(error)
-    return ""
+    return "" if folder is None else obstacle(PDF_PROCESS, _question(folder))
 
 
 def _question(folder: str) -> bytes:

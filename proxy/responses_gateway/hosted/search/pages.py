@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from responses_gateway.bounded_memory import TenantValues
-from responses_gateway.child_process import CannotStart, run_program, try_program
+from responses_gateway.child_process import CannotStart, obstacle, run_program
 from responses_gateway.extras import how_to_install, packages_with
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.hosted.documents import read_pdf
@@ -130,12 +130,7 @@ def page_obstacle() -> str:
     """Return why no page can be read though the extra `web` is installed: a library that cannot be loaded. Empty if it can.
     This takes a second the first time."""
     folder = packages_with("trafilatura")
-    try:
-        if folder is not None:
-            try_program(PAGE_PROCESS, _question("", None, folder) + b"<p>Hello</p>")
-    except CannotStart as error:
-        return str(error)
-    return ""
+    return "" if folder is None else obstacle(PAGE_PROCESS, _question("", None, folder) + b"<p>Hello</p>")
 
 
 def _question(url: str, charset: str | None, packages: str | None) -> bytes:
