@@ -10,6 +10,7 @@ import re
 import sys
 from pathlib import Path
 
+from responses_gateway.commands import Unusable
 from responses_gateway.settings import suggestion
 
 _PACKAGE = Path(__file__).parents[1]
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the page. Returns 2 if there is none."""
+    """Print the page. Returns 0. Raises `Unusable` with the status 2 if there is none."""
     pages = _pages()
     if args.topic is None:
         titles = {name: _TITLE.search(_text(page)) for name, page in pages.items()}
@@ -36,11 +37,8 @@ def run(args: argparse.Namespace) -> int:
     text = _shown(topic, pages)
     if text is None:
         known = [*pages, *_settings(pages)]
-        print(
-            f"responses-gateway: there is no page {args.topic}{suggestion(topic, known)}; `responses-gateway docs` lists all",
-            file=sys.stderr,
-        )
-        return 2
+        message = f"there is no page {args.topic}{suggestion(topic, known)}; `responses-gateway docs` lists all"
+        raise Unusable(message, status=2)
     _print(_MARKS.sub("", text).strip())
     return 0
 
