@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, MutableMapping
 from io import BytesIO
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -90,7 +91,7 @@ class Bodies:
         if self.size > self._together // 2:
             self._make_room()
         while self.size > self._together:
-            victim = max(self._arriving, key=_size, default=body)
+            victim = max(self._arriving, key=attrgetter("size"), default=body)
             if victim.size <= body.size:
                 victim = body
             self.remove(victim)
@@ -170,10 +171,6 @@ def too_large(limit: int) -> ApiError:
     """Return the error for a body that is larger than the limit, in bytes."""
     message = f"The request body is larger than this gateway accepts: at most {limit} bytes."
     return ApiError(413, message, code="request_too_large")
-
-
-def _size(body: Body) -> int:
-    return body.size
 
 
 class Exchange(msgspec.Struct, eq=False):
