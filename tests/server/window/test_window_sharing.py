@@ -55,7 +55,7 @@ class FakeView:
 
 
 def workers_of(view: FakeView, folder: Path | None = None) -> Workers:
-    return Workers(cast(WorkerView, view), folder)
+    return Workers(cast(WorkerView, view), folder, {})
 
 
 @asynccontextmanager

@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Set
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import aiohttp
@@ -27,7 +26,6 @@ from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError
 
 T = TypeVar("T")
-_NO_QUESTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 _PREFIX = "window-"
 _SUFFIX = ".sock"
 # Seconds within which a worker has to answer; one that hangs is left out.
@@ -48,9 +46,7 @@ class Workers:
 
     The connections to a worker are kept until that worker has ended."""
 
-    def __init__(
-        self, view: WorkerView | None, folder: Path | None, questions: Mapping[str, Callable[..., Any]] = _NO_QUESTIONS
-    ) -> None:
+    def __init__(self, view: WorkerView | None, folder: Path | None, questions: Mapping[str, Callable[..., Any]]) -> None:
         """`view` is None without the window. `questions` may be asked, too, by their names."""
         self._view = view
         self._name = secrets.token_hex(4) if view is None else view.name
