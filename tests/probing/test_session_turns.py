@@ -13,7 +13,7 @@ from responses_gateway.probing.diagnosis import findings, rows
 from responses_gateway.probing.prober import probe
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.session_turns import keeping_variables
-from responses_gateway.simulator import CACHE, CacheModel, SimulatorOptions, create_app, serving
+from responses_gateway.simulator import CACHE, CacheModel, SimulatorOptions, create_app, serving, tokenizer
 from responses_gateway.simulator.chat_request import ChatRequest
 from responses_gateway.simulator.generation import Notation
 from responses_gateway.simulator.prefix_cache import PrefixCache
@@ -44,7 +44,7 @@ def forgetful(cache: PrefixCache) -> None:
     """Have the cache forget all that it reads."""
     read = cache.read
 
-    def forget(prompt: Sequence[str], answer: Sequence[str]) -> int:
+    def forget(prompt: Sequence[int], answer: Sequence[int]) -> int | None:
         cache.clear()
         return read(prompt, answer)
 
@@ -56,8 +56,8 @@ def started_again(cache: PrefixCache) -> None:
     read = cache.read
     questions = []
 
-    def forget(prompt: Sequence[str], answer: Sequence[str]) -> int:
-        if "wear" in prompt or " wear" in prompt:
+    def forget(prompt: Sequence[int], answer: Sequence[int]) -> int | None:
+        if "wear" in tokenizer.decode(prompt):
             questions.append(prompt)
             if len(questions) == 1:
                 cache.clear()
@@ -70,7 +70,7 @@ def balanced(cache: PrefixCache) -> None:
     """Have two servers with caches of their own answer in turn."""
     caches = [PrefixCache(cache.model), PrefixCache(cache.model)]
 
-    def read(prompt: Sequence[str], answer: Sequence[str]) -> int:
+    def read(prompt: Sequence[int], answer: Sequence[int]) -> int | None:
         caches.reverse()
         return caches[0].read(prompt, answer)
 
@@ -79,13 +79,12 @@ def balanced(cache: PrefixCache) -> None:
 
 def reordering(cache: PrefixCache) -> None:
     """Have a template that says at the beginning of a prompt how many messages follow the first results."""
-    tokens = cache.tokens
+    rendered = cache.prompt_ids
 
-    def changed(request: ChatRequest, notation: Notation) -> list[str]:
-        rendered = tokens(request, notation)
-        return ["later" if len(request.messages) > 4 else "soon", *rendered]
+    def changed(request: ChatRequest, notation: Notation) -> list[int]:
+        return [tokenizer.token_id("later" if len(request.messages) > 4 else "soon"), *rendered(request, notation)]
 
-    cache.tokens = changed  # type: ignore[method-assign]
+    cache.prompt_ids = changed  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(

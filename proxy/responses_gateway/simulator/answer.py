@@ -86,11 +86,11 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
 
 def _with_cache(stream: Stream, cache: PrefixCache | None, request: ChatRequest, rendered: Rendered) -> Stream:
     """Return the stream with what the cache of the server, if it has one, tells of its prompt."""
-    if cache is None or stream.prompt_ids:
+    if cache is None:
         return stream
-    prompt = cache.tokens(request, stream.dialect.notation)
-    cached = cache.read(prompt, [token.raw for token in rendered.tokens])
-    return replace(stream, prompt_tokens=len(prompt), cached_tokens=cached if cache.model.reports else None)
+    prompt = stream.prompt_ids or tuple(cache.prompt_ids(request, stream.dialect.notation))
+    cached = cache.read(prompt, [token.number for token in rendered.tokens])
+    return replace(stream, prompt_ids=prompt, prompt_tokens=len(prompt), cached_tokens=cached)
 
 
 def _work(request: ChatRequest, app: web.Application) -> Work:
@@ -126,7 +126,7 @@ def completion_plan(body: dict[str, Any], ids: Sequence[int], app: web.Applicati
 def _check_beginning(tokens: Sequence[Token], generated: Sequence[int]) -> None:
     """Raise `ErrorAnswer` unless the answer begins with these tokens: a model would continue any others, too, but nobody can
     want that of a simulated one."""
-    ids = [token.id or tokenizer.token_id(token.raw) for token in tokens[: len(generated)]]
+    ids = [token.number for token in tokens[: len(generated)]]
     if ids != list(generated):
         raise vllm_error("the simulator does not write an answer that begins with these tokens", param="prompt")
 

@@ -11,7 +11,7 @@ from itertools import chain, zip_longest
 from typing import Literal, NamedTuple
 
 from responses_gateway.simulator.script import CallTool, Refuse, Say, Script, Step, Think
-from responses_gateway.simulator.tokenizer import halves, split
+from responses_gateway.simulator.tokenizer import halves, split, token_id
 
 # `hermes`: calls as JSON; `xml`: calls as `<function=NAME><parameter=KEY>`
 Notation = Literal["hermes", "xml"]
@@ -30,6 +30,11 @@ class Token(NamedTuple):
     text: str
     call: int = 0
     id: int = 0
+
+    @property
+    def number(self) -> int:
+        """Its id, wherever that comes from."""
+        return self.id or token_id(self.raw)
 
 
 def generate(script: Script, notation: Notation = "hermes", separators: bool = True, interleave: bool = False) -> list[Token]:

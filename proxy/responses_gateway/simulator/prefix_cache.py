@@ -19,6 +19,7 @@ from responses_gateway.simulator.script import CallTool, Say, Step, Think, scrip
 # Tokens of a block: those of vLLM.
 BLOCK = 16
 _START = "<|im_start|>"
+_TURN_END = tokenizer.encode(f"{tokenizer.END}\n")
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ class PrefixCache:
         """Forget everything, as a server does that is started again."""
         self._blocks.clear()
 
-    def read(self, prompt: Sequence[str], answer: Sequence[str]) -> int:
-        """Return how many tokens of a prompt are cached, and keep it with its answer, whose end token is never read."""
+    def read(self, prompt: Sequence[int], answer: Sequence[int]) -> int | None:
+        """Return how many tokens of a prompt are cached, None if that is not reported. Keep the prompt with its answer, whose
+        end token is never read. Both are ids."""
         cached = 0
         for key in _keys(prompt[:-1]):
             if key not in self._blocks:
@@ -55,27 +57,27 @@ class PrefixCache:
             self._blocks.move_to_end(key)
         while len(self._blocks) > self.model.blocks:
             self._blocks.popitem(last=False)
-        return cached
+        return cached if self.model.reports else None
 
-    def tokens(self, request: ChatRequest, notation: Notation) -> list[str]:
-        """Return the tokens of a rendered prompt."""
+    def prompt_ids(self, request: ChatRequest, notation: Notation) -> list[int]:
+        """Return the ids of a rendered prompt."""
         body = request.body
         variables = body.get("chat_template_kwargs")
         keeps = isinstance(variables, dict) and bool(variables.get("preserve_thinking"))
         users = [place for place, message in enumerate(request.messages) if message.get("role") == "user"]
         first = users[-1] if users and self.model.drops_thoughts and not keeps else -1
-        tokens = tokenizer.split(json.dumps(body["tools"], ensure_ascii=False)) if body.get("tools") else []
+        ids = tokenizer.encode(json.dumps(body["tools"], ensure_ascii=False)) if body.get("tools") else []
         for place, message in enumerate(request.messages):
-            tokens += tokenizer.split(f"{_START}{message.get('role')}\n")
-            tokens += _said(message, notation, thinks=place > first)
-            tokens += [tokenizer.END, "\n"]
-        return tokens + tokenizer.split(f"{_START}assistant\n")
+            ids += tokenizer.encode(f"{_START}{message.get('role')}\n")
+            ids += _content_ids(message, notation, thinks=place > first)
+            ids += _TURN_END
+        return ids + tokenizer.encode(f"{_START}assistant\n")
 
 
-def _said(message: dict[str, Any], notation: Notation, *, thinks: bool) -> list[str]:
+def _content_ids(message: dict[str, Any], notation: Notation, *, thinks: bool) -> list[int]:
     text = message_text(message)
     if message.get("role") != "assistant":
-        return tokenizer.split(text)
+        return tokenizer.encode(text)
     steps: list[Step] = []
     thought = next((message[name] for name in HISTORY if message.get(name)), "")
     if thought and thinks:
@@ -83,10 +85,10 @@ def _said(message: dict[str, Any], notation: Notation, *, thinks: bool) -> list[
     steps.append(Say(text))
     for call in message.get("tool_calls") or ():
         steps.append(CallTool(call["function"]["name"], call["function"]["arguments"]))
-    return [token.raw for token in generate(script(*steps), notation)]
+    return [token.number for token in generate(script(*steps), notation)]
 
 
-def _keys(tokens: Sequence[str]) -> Iterable[int]:
+def _keys(tokens: Sequence[int]) -> Iterable[int]:
     """Yield the key of each whole block, which depends on all blocks before it."""
     key = 0
     for place in range(0, len(tokens) - BLOCK + 1, BLOCK):

@@ -16,7 +16,8 @@ from responses_gateway.simulator.errors import vllm_error
 from responses_gateway.simulator.frames import DONE, Frames
 from responses_gateway.simulator.generation import Token
 from responses_gateway.simulator.playback import stream_frames
-from responses_gateway.simulator.state import COUNTERS, OPTIONS, RECEIVED
+from responses_gateway.simulator.prefix_cache import BLOCK
+from responses_gateway.simulator.state import CACHE, COUNTERS, OPTIONS, RECEIVED
 from responses_gateway.simulator.token_prompts import TokenPrompt, token_ids
 from responses_gateway.simulator.validation import parsed_body
 
@@ -41,7 +42,10 @@ async def completions(request: web.Request) -> web.StreamResponse:
         raise vllm_error(f"This model's maximum context length is {options.max_model_len} tokens.", param="input_tokens")
     prompt, tokens = completion_plan(body, ids, request.app)
     limit = min(_max_tokens(body), left)
-    frames = completion_frames(body, prompt, tokens[:limit], cut=len(tokens) >= limit)
+    generated = tokens[:limit]
+    cache = request.app.get(CACHE)
+    cached = (len(ids) - 1) // BLOCK * BLOCK if cache is None else cache.read(ids, [token.number for token in generated])
+    frames = completion_frames(body, prompt, generated, cut=len(tokens) >= limit, cached=cached)
     counters = request.app[COUNTERS]
     counters.requests += 1
     counters.prompt_tokens += len(ids)
@@ -57,8 +61,10 @@ def _max_tokens(body: dict[str, Any]) -> int:
     return limit if isinstance(limit, int) else _DEFAULT_TOKENS
 
 
-def completion_frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[Token], *, cut: bool) -> Frames:
-    """Build the frames of a continuation, with all of its ids where they are wanted."""
+def completion_frames(
+    body: dict[str, Any], prompt: TokenPrompt, tokens: list[Token], *, cut: bool, cached: int | None = 0
+) -> Frames:
+    """Build the frames of a continuation, with all of its ids where they are wanted. `cached`: what the usage tells."""
     hidden = frozenset() if body.get("skip_special_tokens") is False else _HIDDEN
     primed = tokenizer.decode(prompt.ids)
     waits = primed.endswith("\ufffd")  # then the first text is the whole prompt, as a real server has it
@@ -68,7 +74,7 @@ def completion_frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[To
         if waits and text:
             text = tokenizer.decode([*(number for number in prompt.ids if number not in hidden), token.id])
             waits = False
-        choices.append(_choice(body, text, token.raw, token.id or tokenizer.token_id(token.raw)))
+        choices.append(_choice(body, text, token.raw, token.number))
     if cut and choices:
         choices[-1]["finish_reason"] = "length"
     else:
@@ -88,7 +94,7 @@ def completion_frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[To
             "prompt_tokens": len(prompt.ids),
             "total_tokens": len(prompt.ids) + len(choices),
             "completion_tokens": len(choices),
-            "prompt_tokens_details": {"cached_tokens": (len(prompt.ids) - 1) // 16 * 16},
+            "prompt_tokens_details": None if cached is None else {"cached_tokens": cached},
         }
         frames.append(f'"choices":[],"usage":{dumps(usage)}}}\n\n'.encode())
         counts.append(counts[-1])

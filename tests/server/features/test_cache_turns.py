@@ -625,3 +625,18 @@ def test_what_is_not_reported_is_not_zero() -> None:
             assert caused(line) == ("unreported", None)
 
     run(test())
+
+
+def test_an_answer_that_went_on_elsewhere_is_in_the_cache_there() -> None:
+    """The second server gets the prompt as ids, and the next turn as messages."""
+
+    async def test() -> None:
+        async with clients(server(), server()) as new:
+            client = new()
+            await client.turn(user("scenario: plain"))
+            broken = await client.turn(user("scenario: plain fault: drop=text,times=1"))
+            line = await client.turn(user("scenario: plain, and on"))
+            assert broken["continued"] == 1
+            assert caused(line) == (None, 0)
+
+    run(test())
