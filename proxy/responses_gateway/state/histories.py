@@ -122,6 +122,20 @@ class HistoryTable:
         return None if row is None else _shown(sql, item_id, row[0])
 
     @transaction
+    def inputs(self, sql: Sql, end: Place, positions: Sequence[int]) -> frozenset[int]:
+        """Return at which of these positions of a history there are items that came in the input of a response, as far as the
+        responses are there, and in the output of none."""
+        rows = sql.execute(_CHAIN + "SELECT key FROM chain ORDER BY depth DESC", (end, 0)).fetchall()
+        number = {row[0]: count for count, row in enumerate(rows, 1)}  # of items up to a place
+        statement = "SELECT r.input_begin, r.input_end, r.output_end FROM chain c JOIN responses r ON r.input_end = c.key"
+        inputs: set[int] = set()
+        outputs: set[int] = set()
+        for begin, middle, last in sql.execute(_CHAIN + statement, (end, 0)).fetchall():
+            inputs.update(range(number.get(begin, 0), number[middle]))
+            outputs.update(range(number[middle], number.get(last, 0)))
+        return frozenset(positions) & (inputs - outputs)
+
+    @transaction
     def find(self, sql: Sql, tenant: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Find items by id in any history, the last one if several have it; unknown ids are left out."""
         statement = "SELECT key FROM nodes WHERE tenant = ? AND item_id = ? ORDER BY key DESC LIMIT 1"

@@ -333,6 +333,40 @@ def test_what_a_client_keeps_before_a_compaction_stays_in_a_chain_over_a_websock
     run(test())
 
 
+@pytest.mark.parametrize("store", ["sqlite", "connection"])
+def test_what_a_client_keeps_before_a_compaction_is_part_of_the_next_summary(store: str, tmp_path: Path) -> None:
+    """Neither a chain in the store nor one over a WebSocket is without it, before the next compaction and in it."""
+
+    async def test() -> None:
+        backend = create_app()
+        path = str(tmp_path / "x.sqlite3") if store == "sqlite" else "none"
+        async with serving(backend) as url, gateway(url, store=path) as served, connect(served) as socket:
+
+            async def turn(*items: dict[str, Any], **fields: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+                if store == "sqlite":
+                    response = (await post(served, input=[*items], **fields)).final
+                else:
+                    response = await socket.ask(input=[*items], **fields)
+                return response, backend[RECEIVED][-1]["body"]["messages"]
+
+            summary, _ = await turn(*history(LONG), {"type": "compaction_trigger"})
+            kept = user("The task is to be brief.")
+            response, before = await turn(kept, *summary["output"], user("scenario: plain"))
+            for _ in range(2):
+                response, messages = await turn(user("scenario: plain"), previous_response_id=response["id"])
+                assert messages[: len(before)] == before
+                before = messages
+            last, messages = await turn(user(LONG), previous_response_id=response["id"], context_management=LIMIT)
+            assert kinds(last)[0] == "compaction"
+            asked = backend[RECEIVED][-2]["body"]["messages"]
+            assert asked[: len(before)] == before
+            assert "The task is to be brief." not in json.dumps(messages)
+            again, messages = await turn(user("scenario: plain"), previous_response_id=last["id"])
+            assert "The task is to be brief." not in json.dumps(messages), again
+
+    run(test())
+
+
 def test_a_client_that_leaves_ends_the_summary() -> None:
     async def test() -> None:
         backend = create_app()

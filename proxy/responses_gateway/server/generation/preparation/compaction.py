@@ -94,7 +94,7 @@ async def is_due(
     body of the chat request."""
     if context.request.only_warms or len(context.items) < 2 or await _context_tokens(context, chat, tokenizer) <= threshold:
         return False
-    items = encryption.since_compaction(context.items)
+    items = encryption.since_compaction(context.items, context.compactions_in_inputs)
     messages = [item for item in items if not is_instruction(item) and not is_compaction(item)]
     return len(messages) >= 2  # a single message would not get shorter
 
@@ -118,7 +118,9 @@ class AutomaticCompaction:
         results = self.context.results
         question = request.model_copy(update={**_ABOUT_THE_ANSWER, "input": [{"type": "compaction_trigger"}], "store": False})
         since = self.encryption.since_compaction
-        context = Context(question, since(items), results=results, session=self.context.session)
+        left = since(items, self.context.compactions_in_inputs)
+        session = self.context.session
+        context = Context(question, left, results=results, session=session, compactions_in_inputs=range(len(left)))
         try:
             summary = await self.summarise(question, caller_within(self.caller), context, begun)
         except ApiError as error:

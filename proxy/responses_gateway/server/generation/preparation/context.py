@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of, asks_for_summary, with_session
+from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.protocols.interface import Allows, ClientProtocol, Reading
 from responses_gateway.server.protocols.responses import RESPONSES
@@ -122,7 +123,8 @@ class Context:
     `history_tokens` is the length of the history according to the usage of the previous response, if it was asked for.
     `results` are the results of hosted calls in all of this as the model got them, by the ids of their items, as far as they
     were kept. `session`: that of the response which the request continues, or the id of the first one in its chain.
-    `first`: that one, if the request continues it: what is stored, or kept of it.
+    `first`: that one, if the request continues it: what is stored, or kept of it. `compactions_in_inputs`: the positions of
+    compactions in the history that came in an input, so that they stand only for what their client had left out.
     """
 
     request: ResponsesRequest
@@ -135,6 +137,7 @@ class Context:
     results: Mapping[str, bytes] = field(default_factory=dict)
     session: str | None = None
     first: Stored | PreviousResponse | None = None
+    compactions_in_inputs: Container[int] = ()
 
     @cached_property
     def input(self) -> list[Item]:
@@ -199,6 +202,8 @@ async def context_at(
     ids = [item["id"] for item in named if _is_reference(item)]
     history = await store.histories.items(place, known) if place else ()
     references = await store.histories.find(tenant, ids) if ids else {}
+    compactions = [index for index, item in enumerate(history) if "encrypted_content" in item and is_compaction(item)]
+    inputs = await store.histories.inputs(place, compactions) if compactions else frozenset[int]()
     context = Context(
         request,
         history,
@@ -208,6 +213,7 @@ async def context_at(
         history_tokens=tokens,
         session=session,
         first=first,
+        compactions_in_inputs=inputs,
     )
     own = context.input if ids else named
     with_results = [item["id"] for item in _with_ids(chain(history, own)) if _may_have_result(item)]
@@ -223,7 +229,14 @@ def continue_previous(request: ResponsesRequest, previous: PreviousResponse) -> 
     kept_results = {item_id: results[item_id] for item_id in kept}
     session = None if previous.facts is None else previous.facts.asker.session
     first = previous if session is None else None
-    return Context(request, previous.items, results=kept_results, session=session or previous.response_id, first=first)
+    return Context(
+        request,
+        previous.items,
+        results=kept_results,
+        session=session or previous.response_id,
+        first=first,
+        compactions_in_inputs=range(len(previous.items)),  # because what the others have replaced is left out
+    )
 
 
 def _may_have_result(item: Item) -> bool:

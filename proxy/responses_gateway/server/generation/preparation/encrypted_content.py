@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import secrets
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import cached_property
 from operator import is_
 from typing import TYPE_CHECKING, Any, Literal
@@ -130,17 +130,17 @@ class Encryption:
         ]
         return items if all(map(is_, new_items, items)) else new_items
 
-    def since_compaction(self, items: list[Any]) -> list[Any]:
-        """Return a history without what its last compaction has replaced."""
-        replaced = self.replaced(items)
+    def since_compaction(self, items: list[Any], inputs: Container[int] = ()) -> list[Any]:
+        """Return a history without what its last compaction has replaced. One at a position in `inputs` replaces nothing."""
+        replaced = self.replaced(items, inputs)
         return [item for index, item in enumerate(items) if index not in replaced] if replaced else items
 
-    def replaced(self, items: Sequence[Any]) -> frozenset[int]:
+    def replaced(self, items: Sequence[Any], inputs: Container[int] = ()) -> frozenset[int]:
         """Return the positions of what the last compaction replaces: all items before it, except system and developer messages,
         approvals that are open, and asynchronous calls without output. A compaction that was encrypted elsewhere cannot be read
-        here, and replaces nothing."""
+        here, and replaces nothing, and neither does one at a position in `inputs`."""
         encrypted = [index for index, item in enumerate(items) if isinstance(item, dict) and "encrypted_content" in item]
-        last = next((index for index in reversed(encrypted) if self._is_ours(items[index])), 0)
+        last = next((index for index in reversed(encrypted) if index not in inputs and self._is_ours(items[index])), 0)
         if not last:
             return frozenset()
         kept = open_items(items[:last])

@@ -54,9 +54,7 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         replaced: frozenset[int] = frozenset()
         history: Sequence[Item] = ()
         if context.history:
-            history = [*context.history]
-            if context.place:  # else it came over a connection, without what its responses have replaced
-                history = self.encryption.since_compaction(history)
+            history = self.encryption.since_compaction([*context.history], context.compactions_in_inputs)
             history = self._readable(history, request.model, "history")
         if type(request_input) is list:
             items = self._readable(request_input, request.model, "input")
@@ -102,8 +100,9 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         history = None
         if context.history:
             new = [*context.history[before:]]
-            if context.place and any(map(is_compaction, new)):  # because it replaces what is before it
-                return None
+            inputs = context.compactions_in_inputs
+            if any(index not in inputs for index, item in enumerate(new, before) if is_compaction(item)):
+                return None  # because it replaces what is before it
             history = self.encryption.decrypt_items(new, self.tenant, model, "history", before)
             before = 0
         rest = items[before:] if before else items
