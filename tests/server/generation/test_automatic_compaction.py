@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.simulator import COUNTERS, RECEIVED, create_app, serving
+from tests.hosted.websites import searched_web
 from tests.judges import judge_stream
 from tests.server.resources.test_input_tokens import TEMPLATE
 from tests.server.resources.test_websocket_resource import connect
@@ -363,6 +364,22 @@ def test_what_a_client_keeps_before_a_compaction_is_part_of_the_next_summary(sto
             assert "The task is to be brief." not in json.dumps(messages)
             again, messages = await turn(user("scenario: plain"), previous_response_id=last["id"])
             assert "The task is to be brief." not in json.dumps(messages), again
+
+    run(test())
+
+
+def test_several_calls_of_the_model_in_one_response_do_not_count_as_the_context(tmp_path: Path) -> None:
+    """The usage of a response with searches is the sum of its calls, each of which has nearly the same prompt."""
+
+    async def test() -> None:
+        async with searched_web() as searched, simulated(store=str(tmp_path / "x.sqlite3"), **searched.settings) as served:
+            tools = [{"type": "web_search"}]
+            asked = user(f"scenario: research How high is the tower? {LONG}")
+            first = (await post(served, input=[asked], tools=tools)).final
+            limit = [{"type": "compaction", "compact_threshold": first["usage"]["total_tokens"]}]
+            fields: dict[str, Any] = {"previous_response_id": first["id"], "context_management": limit}
+            response = (await post(served, input=[user("scenario: plain")], tools=tools, **fields)).final
+            assert kinds(response) == ["message"]
 
     run(test())
 

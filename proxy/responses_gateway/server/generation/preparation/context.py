@@ -179,9 +179,9 @@ async def _continued(store: Store, tenant: str, request: ResponsesRequest) -> Hi
             message = "Mutually exclusive parameters: 'previous_response_id' and 'conversation'."
             raise invalid_request(message, "previous_response_id", "mutually_exclusive_parameters")
         previous = await _previous_response(store.responses, tenant, request.previous_response_id)
-        usage = msgspec.json.decode(previous.json).get("usage") if request.context_management else None
+        tokens = _length_after(previous) if request.context_management else None
         first = previous if previous.session is None else None
-        return History(previous.end, None, (usage or {}).get("total_tokens"), previous.session or previous.id, first)
+        return History(previous.end, None, tokens, previous.session or previous.id, first)
     if request.conversation is None:
         return History()
     conversation = conversation_id(request)
@@ -243,6 +243,16 @@ def _may_have_result(item: Item) -> bool:
     """Tell whether an item is that of a hosted call, which may have a result that is kept beside it."""
     kind = item.get("type")
     return isinstance(kind, str) and kind in HOSTED_CALLS
+
+
+def _length_after(response: Stored) -> int | None:
+    """Return how many tokens the context of a response has according to its usage. None if that is the sum of several calls of
+    the model, between which tools were called here."""
+    fields = msgspec.json.decode(response.json)
+    if any(item["type"] in HOSTED_CALLS for item in fields["output"]):
+        return None
+    tokens: int | None = (fields.get("usage") or {}).get("total_tokens")
+    return tokens
 
 
 def conversation_id(request: ResponsesRequest) -> str:
