@@ -63,8 +63,9 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
             if request.context_management:  # because clients need not leave out what was compacted
                 replaced = self.encryption.replaced(request_input)
         references = context.references
-        if texts := self.documents.texts:
-            references = {item_id: with_texts([item], texts, self.hosted.files)[0] for item_id, item in references.items()}
+        if references:
+            referred = self._readable([*references.values()], request.model, "input")
+            references = dict(zip(references, referred, strict=True))
         if recording is not None:
             recording.found(
                 request,
