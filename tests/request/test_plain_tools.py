@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from responses_gateway.request.tools.plain_tools import other_tools, plain_tools
+from responses_gateway.request.tools.plain_tools import SIMPLIFIED, losses_of_tools, other_tools, plain_tools
 
 Json = dict[str, Any]
 KEYWORDS = {"type", "description", "properties", "required", "items", "enum"}
@@ -188,6 +188,22 @@ def test_refusals_ask_for_it(refusal: str) -> None:
 )
 def test_other_refusals_do_not(refusal: str) -> None:
     assert other_tools(refusal.encode(), UNUSUAL) == {}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024, but got …",
+        "'Search …' is too long - 'tools.0.function.description'",
+    ],
+)
+def test_a_description_that_is_too_long_goes_on_at_the_parameters(refusal: str) -> None:
+    short = tool({"type": "object"}, description="short")
+    long = tool({"type": "object", "description": "of all"}, description="a" * 1000 + "the rest")
+    body: Json = {"tools": [long, short]}
+    shortened = tool({"type": "object", "description": "the rest\nof all"}, description="a" * 1000)
+    assert other_tools(refusal.encode(), body) == {"tools": [shortened, short]}
+    assert losses_of_tools(body, {"tools": [shortened, short]}) == [SIMPLIFIED]
 
 
 def test_a_call_that_a_server_does_not_force_is_forced_less() -> None:

@@ -84,6 +84,10 @@ CHAT: Messages = [
         ("Invalid 'messages[3].tool_call_id': string too long. Expected a string with maximum length 64, but", "short_ids"),
         ("messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'", "short_ids"),
         ("messages.2.content.0.tool_result.tool_use_id: String should match pattern '^[a-zA-Z0-9_-]+$'", "short_ids"),
+        (
+            "Value at 'messages.2.member.content.1.member.toolUse.toolUseId' failed to satisfy constraint: Member must have",
+            "short_ids",
+        ),  # Bedrock
         ("messages.1.tool_calls.0.id: String should have at most 40 characters", "short_ids"),
         ("messages: text content blocks must be non-empty", "contents"),
         ("messages: text content blocks must contain non-whitespace text", "contents"),

@@ -17,6 +17,7 @@ TOOLS: ToolTable = {name: ToolTarget("function", name) for name in NAMES}
         ("functions.list_dir", "list_dir"),
         ("function:list_dir", "list_dir"),
         ("functions.list_dir:0", "list_dir"),
+        ("functions list_dir", "list_dir"),  # Kimi K2.5 at Bedrock
         ("list_dir:12", "list_dir"),
         ("default_api.list_dir", "list_dir"),
         ("tools/list_dir", "list_dir"),

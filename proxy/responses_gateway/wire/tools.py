@@ -65,7 +65,7 @@ _BETWEEN = re.compile(r"__|[.:/]")
 # Where a name ends that a server cut out of markup: the rest is a tag, a bracket, a quote or white space.
 _BEHIND = re.compile(r"[\s<>|(\[{\"'`]")
 _AROUND = " \t\r\n\"'`"
-_TAGS = re.compile(r"\A(?:<[^<>]{1,64}>\s{0,8})+")  # before a name
+_TAGS = re.compile(r"\A(?:(?:<[^<>]{1,64}>\s{0,8})+|functions? (?=\w))")  # before a name, or what a server has put there
 # The number that some models write behind the name of a call.
 _NUMBER = re.compile(r":[0-9]{1,4}\Z")
 # Because no chat name is longer than 64 characters: what is much longer is none that was spelled otherwise.

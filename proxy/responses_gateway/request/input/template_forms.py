@@ -242,7 +242,8 @@ _FORMS: dict[str, tuple[str, Callable[[Sequence[Object]], Iterable[Object]]]] = 
     LAST_IMAGES: (r"\bat most [1-9]\d* image|\bimage count \d+ exceeds|\btoo many images\b", _with_words),
     "short_ids": (
         r"call ids?\b.{0,160}\b(?:length (?:of )?9|(?:9|nine) characters)\b"
-        r"|\btool_(?:calls?|use)(?:[.\[]\d+\]?)?[._]id\b.{0,60}\b(?:too long|at most \d+ char|match pattern)",
+        r"|\btool_(?:calls?|use)(?:[.\[]\d+\]?)?[._]id\b.{0,60}\b(?:too long|at most \d+ char|match pattern)"
+        r"|\btoolUseId\b.{0,9}\bfailed to satisfy\b",
         _with_short_ids,
     ),
     "single_calls": (r"\b(?:single|one) tool[- ]?calls?\b|\b(?:multiple|parallel) tool[- ]?calls?\b", _with_single_calls),

@@ -33,6 +33,7 @@ _SENT = frozenset({
 # Members that schemas of one type have alone.
 _OF_TYPES = {"properties": "object", "required": "object", "items": "array", "enum": "string"}
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"}
+_OF_LENGTH = re.compile(r"(?=.*\btoo long\b).*\bfunction\.description\b", re.DOTALL)
 _OF_CHOICE = re.compile(r"tool[_ ]?choice", re.IGNORECASE)
 _OF_SCHEMAS = re.compile(
     r"json.?schema|\bgrammar\b|function_?declaration|input_?schema|function_parameters|additional_?properties"
@@ -51,6 +52,8 @@ def other_tools(refusal: bytes, body: Mapping[str, Any]) -> Object:
             return {"tool_choice": "auto"}
         named = choice["function"]["name"]
         return {"tools": [tool for tool in body["tools"] if tool["function"]["name"] == named], "tool_choice": "required"}
+    if "tools" in body and _OF_LENGTH.match(text):
+        return {"tools": [_shortened(tool) for tool in body["tools"]]}
     return {"tools": plain_tools(body["tools"])} if "tools" in body and _OF_SCHEMAS.search(text) else {}
 
 
@@ -59,6 +62,18 @@ def losses_of_tools(body: Mapping[str, Any], sent: Mapping[str, Any]) -> list[Lo
     if sent.get("tool_choice") != body.get("tool_choice"):
         return [UNFORCED]
     return [SIMPLIFIED] if sent.get("tools") != body.get("tools") else []
+
+
+def _shortened(tool: Object) -> Object:
+    """Return a tool whose description may be too long with the rest of it where no server has a limit: at its parameters."""
+    function = tool["function"]
+    text = function.get("description") or ""
+    if len(text) <= _LONGEST:
+        return tool
+    parameters = function["parameters"]
+    rest = f"{text[_LONGEST:]}\n{parameters.get('description', '')}".rstrip()
+    shortened = {"description": text[:_LONGEST], "parameters": {**parameters, "description": rest}}
+    return {**tool, "function": {**function, **shortened}}
 
 
 def plain_tools(tools: Iterable[Object]) -> list[Object]:
