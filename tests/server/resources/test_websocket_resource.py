@@ -161,6 +161,8 @@ def test_errors_of_the_backend_are_frames() -> None:
         async with simulated() as served, connect(served) as socket:
             error = await socket.error("scenario: plain fault: status=429")
             assert (error["status"], error["code"]) == (429, "rate_limit_exceeded")
+            await socket.send("scenario: plain fault: status=429,retry-after=2")
+            assert (await socket.next())["headers"] == {"retry-after": "2"}  # without it Codex gives up
             broken = await socket.ask("scenario: plain fault: drop=text")
             assert broken["status"] == "failed"
             assert (await socket.ask())["status"] == "completed"
