@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from responses_gateway.commands.agent_tasks import TASKS
+from responses_gateway.commands.agent_trial import play_tasks
 from responses_gateway.simulator import WeakModel
-from tests.commands.doctor_report import examine, report
+from tests.commands.doctor_report import examine, report, server
 
 
 def test_a_weak_model_is_told_what_helps(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,6 +32,16 @@ def test_a_server_that_ignores_tools_is_named() -> None:
     assert found.status == 1
     assert "The server ignores tools" in found.said("error")
     assert "The server ignores tool_choice: required, a named function." in found.said("warning")
+
+
+def test_a_model_that_is_too_slow_is_told() -> None:
+    async def test() -> None:
+        async with server(first_token_seconds=60) as url:
+            settings = {"backend": [url]}
+            outcomes = await play_tasks(settings, model="m", api_key=None, answer_timeout=0.001, tell=lambda _: None)
+        assert [outcome.problem for outcome in outcomes] == [f"{task.name}: TimeoutError" for task in TASKS]
+
+    asyncio.run(test())
 
 
 def test_it_needs_a_backend(capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,7 +74,7 @@ class _Gateway:
             try:
                 answer = await self._answer({"model": model, "input": items, "tools": task.tools}, seconds)
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-                problem = f"{task.name}: {error or type(error).__name__}"
+                problem = f"{task.name}: {str(error) or type(error).__name__}"
                 break
             ends.append(self._end or "unknown")
             made = [item for item in answer if item["type"] == "function_call"]
