@@ -20,11 +20,10 @@ from responses_gateway.wire.tools import ToolTarget, any_tool_of
 
 
 class HostedLimits(NamedTuple):
-    """Limits of the hosted calls of one response. `turns`: of the model; `calls`: of all turns together; `call_seconds`: one
-    call, `code_seconds`: one run of code; `total_seconds`: all calls together; `calls_at_once`: others wait; `result_bytes`:
-    what the model is shown of one result."""
+    """Limits of the hosted calls of one response. `calls`: of all turns together; `call_seconds`: one call, `code_seconds`: one
+    run of code; `total_seconds`: all calls together; `calls_at_once`: others wait; `result_bytes`: what the model is shown of
+    one result."""
 
-    turns: int = 16
     calls: int = 128
     call_seconds: float = 60.0
     code_seconds: float = 60.0

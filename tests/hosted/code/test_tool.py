@@ -50,21 +50,18 @@ def test_auto_is_a_new_container_that_nobody_can_guess(container: Any) -> None:
     assert len(ids) == 100
     assert {(len(each), each[:5]) for each in ids} == {(53, "cntr_")}
     declared = declared_container(tool, "alice")
-    assert (declared.key.tenant, declared.new, declared.losses) == ("alice", True, {})
+    assert (declared.key.tenant, declared.losses) == ("alice", {})
 
 
 def test_auto_goes_on_with_the_container_of_the_conversation_if_it_still_exists() -> None:
     tool = {"container": {"type": "auto"}}
     assert declared_container(tool, "alice", KEY.id).key == KEY
     for tenant, earlier in (("alice", "cntr_expired"), ("bob", KEY.id), ("alice", "../x")):
-        declared = declared_container(tool, tenant, earlier)
-        assert declared.new
-        assert declared.key.id != earlier
+        assert declared_container(tool, tenant, earlier).key.id != earlier
 
 
 def test_a_container_can_be_named() -> None:
-    declared = declared_container({"container": KEY.id}, "alice")
-    assert (declared.key, declared.new) == (KEY, False)
+    assert declared_container({"container": KEY.id}, "alice").key == KEY
 
 
 @pytest.mark.parametrize(
@@ -115,7 +112,7 @@ def test_the_model_reads_what_the_code_did_and_the_item_has_its_outputs() -> Non
         assert result.losses == ["output cut"]
         fields = {"id": "ci_1", "type": "code_interpreter_call", "status": "completed", "code": "1+1", **result.item}
         item = ResponseCodeInterpreterToolCall.model_validate(fields, strict=True)
-        assert item.container_id == tool.container_id == KEY.id
+        assert item.container_id == KEY.id
         assert [output.type for output in item.outputs or []] == ["logs", "image"]
 
     run(test())

@@ -63,11 +63,6 @@ class Container:
         """Whether there is a process, with variables and files of earlier runs."""
         return self._process is not None and not self._killed and self._process.returncode is None
 
-    @property
-    def pid(self) -> int | None:
-        """The id of the process, if there is one."""
-        return self._process.pid if self._process is not None and self.running else None
-
     async def start(self, *arguments: str) -> None:
         """Start the process. Raise SandboxUnavailable."""
         if self._closed:

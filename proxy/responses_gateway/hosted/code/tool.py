@@ -17,10 +17,9 @@ _ID = re.compile(r"cntr_[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class DeclaredContainer:
-    """The container of a request. `new`: made for this request. `losses`: parameters that are not honoured, and why."""
+    """The container of a request. `losses`: parameters that are not honoured, and why."""
 
     key: ContainerKey
-    new: bool
     losses: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -40,7 +39,7 @@ async def read_container(
                 param,
                 "container_not_found",
             )
-        return DeclaredContainer(key, new=False)
+        return DeclaredContainer(key)
     if container is None:
         container = {"type": "auto"}
     if not isinstance(container, Mapping) or container.get("type") != "auto":
@@ -49,8 +48,8 @@ async def read_container(
     if earlier is not None and _ID.fullmatch(earlier):
         key = ContainerKey(tenant, earlier)
         if await runner.has(key):
-            return DeclaredContainer(key, new=False, losses=losses)
-    return DeclaredContainer(ContainerKey(tenant, new_container_id()), new=True, losses=losses)
+            return DeclaredContainer(key, losses)
+    return DeclaredContainer(ContainerKey(tenant, new_container_id()), losses)
 
 
 def new_container_id() -> str:
@@ -77,11 +76,6 @@ class CodeInterpreter:
         self._runner = runner
         self._container = container
         self._files = files or {}
-
-    @property
-    def container_id(self) -> str:
-        """The id of the container, for the items of calls."""
-        return self._container.id
 
     async def run(self, arguments: Mapping[str, Any]) -> HostedResult:
         """Run `code`. An exception of the code is a result like any other: the model reads the traceback."""

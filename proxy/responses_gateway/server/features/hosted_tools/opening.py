@@ -55,7 +55,6 @@ _LONGEST_REASON = 300
 def hosted_limits(settings: Settings) -> HostedLimits:
     """Return the limits of one response."""
     return HostedLimits(
-        turns=settings.hosted_turns,
         calls=CALLS_FOR_EACH_TURN * settings.hosted_turns,
         call_seconds=settings.hosted_call_timeout,
         # The sandbox stops code by itself, and keeps its files then.
