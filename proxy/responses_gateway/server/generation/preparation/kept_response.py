@@ -40,7 +40,7 @@ class UnreadableResponse(Exception):
 class Charged(msgspec.Struct, frozen=True):
     """Whom the tokens of a response are charged to: the name of the client's key, its team, the owners of its quotas."""
 
-    key: str | None
+    key: str
     team: str | None
     owners: tuple[str, ...]
 
