@@ -384,6 +384,26 @@ def test_several_calls_of_the_model_in_one_response_do_not_count_as_the_context(
     run(test())
 
 
+def test_a_question_outlives_the_next_summary_though_its_message_is_gone() -> None:
+    """A client that leaves out what was replaced has it in the summary alone."""
+
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, gateway(url) as served:
+            tools = [{"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {}}}]
+            fields: dict[str, Any] = {"tools": tools, "context_management": LIMIT}
+            first = (await post(served, input=[*history(LONG), user("scenario: tool")], **fields)).final
+            assert kinds(first)[0] == "compaction"
+            call = next(item for item in first["output"] if item["type"] == "function_call")
+            result = {"type": "function_call_output", "call_id": call["call_id"], "output": LONG}
+            second = (await post(served, input=[*first["output"], result], **fields)).final
+            assert kinds(second)[0] == "compaction"
+            (summary,) = backend[RECEIVED][-1]["body"]["messages"]
+            assert summary["content"].endswith("word for word:\n\nscenario: tool")
+
+    run(test())
+
+
 def test_a_client_that_leaves_ends_the_summary() -> None:
     async def test() -> None:
         backend = create_app()

@@ -136,11 +136,24 @@ class AutomaticCompaction:
     def _with_question(self, content: str, items: Sequence[Item]) -> str:
         """Add to the summary what the user said last, since the answer is to that and not to a retelling of it."""
         decryption = self.encryption.decrypt("compaction", self.caller.tenant, content, "input")
-        question = _last_question(items)
+        question = self._last_question(items)
         if decryption is None or not 0 < len(question) <= _LONGEST_QUESTION:
             return content
         text = decryption[1] + _LAST_WORDS + question
         return self.encryption.encrypt("compaction", self.caller.tenant, self.context.request.model, text)
+
+    def _last_question(self, items: Sequence[Item]) -> str:
+        """Return the text of the last user message, which may be left of an earlier summary alone."""
+        for item in reversed(items):
+            if item.get("type") in (None, "message") and item.get("role") == "user":
+                return "\n".join(texts_in(item.get("content")))
+            content = item.get("encrypted_content") if is_compaction(item) else None
+            if isinstance(content, str):
+                decryption = self.encryption.decrypt("compaction", self.caller.tenant, content, "input")
+                _, sign, question = ("" if decryption is None else decryption[1]).rpartition(_LAST_WORDS)
+                if sign:
+                    return question
+        return ""
 
 
 async def _context_tokens(context: Context, chat: Mapping[str, Any], tokenizer: ModelTokenizer | None) -> int:
@@ -158,11 +171,3 @@ async def _context_tokens(context: Context, chat: Mapping[str, Any], tokenizer: 
 
 def _estimated_tokens(value: Any) -> int:
     return len(msgspec.json.encode(value)) // _BYTES_PER_TOKEN
-
-
-def _last_question(items: Sequence[Item]) -> str:
-    """Return the text of the last user message."""
-    for item in reversed(items):
-        if item.get("type") in (None, "message") and item.get("role") == "user":
-            return "\n".join(texts_in(item.get("content")))
-    return ""

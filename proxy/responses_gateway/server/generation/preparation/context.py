@@ -149,6 +149,10 @@ class Context:
         """The history and the input."""
         return [*self.history, *self.input]
 
+    def meant(self, entry: Any) -> Any:
+        """Return the item to which an entry of the input refers, or the entry itself."""
+        return self.references.get(entry["id"], entry) if _is_reference(entry) else entry
+
 
 class History(NamedTuple):
     """What a request continues: the place in the store, the conversation, the length in tokens, the session, if known, and the

@@ -61,7 +61,7 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
             if items is not request_input:
                 request = request.model_copy(update={"input": items})
             if request.context_management:  # because clients need not leave out what was compacted
-                replaced = self.encryption.replaced(request_input)
+                replaced = self.encryption.replaced([*map(context.meant, request_input)])
         references = context.references
         if references:
             referred = self._readable([*references.values()], request.model, "input")
