@@ -50,9 +50,9 @@ class ArgumentsReader(ABC):
         return False
 
     def finish(self, cut: bool, rest: str) -> None:  # noqa: B027 (JSON has nothing to do)
-        """End the arguments, as no more text comes; `rest` is what was not consumed. `cut`: the output was cut, so nothing may
-        be completed. Arguments that are not complete stay so by default: JSON, as the model wrote it. What is converted to JSON
-        has no such form, and is a call that was cut."""
+        """End the arguments of a call that has begun, as no more text comes; `rest` is what was not consumed. `cut`: the output
+        was cut, so nothing may be completed. Arguments that are not complete stay so by default: JSON, as the model wrote it.
+        What is converted to JSON has no such form, and is a call that was cut."""
 
 
 class NamedCallReader(ArgumentsReader):

@@ -80,7 +80,7 @@ class ElementsReader(NamedCallReader):
         if whole and not cut:
             self._deltas.repair("missing_end")
             self._end()
-        elif self._begun:
+        else:
             self._deltas.cut_call()
 
     def _between(self, text: str, at: int) -> int:

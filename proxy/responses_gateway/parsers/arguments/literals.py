@@ -394,8 +394,7 @@ class RelaxedObjectReader(NamedCallReader):
 
     def finish(self, _cut: bool, _rest: str) -> None:
         """Tell that the call is cut: its brackets are open."""
-        if self._begun:
-            self._deltas.cut_call()
+        self._deltas.cut_call()
 
 
 def _literal(word: str) -> str | None:

@@ -85,7 +85,7 @@ class ParametersReader(NamedCallReader):
         if between and not cut and (not rest or any(marker.startswith(rest) for marker in self._call.closes)):
             self._deltas.repair("missing_end")
             self._end()
-        elif self._begun and self._step != self._unread:
+        elif self._step != self._unread:
             self._deltas.cut_call()
 
     # Between parameters
