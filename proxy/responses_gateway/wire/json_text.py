@@ -100,6 +100,11 @@ def plain_json(text: str | bytes) -> Any:
         return None
 
 
+def refuse_constant(name: str) -> Any:
+    """Raise `ValueError` for `NaN` and `Infinity`, as `parse_constant` of Python's `json`, which takes them for JSON."""
+    raise ValueError(f"{name} is not JSON")
+
+
 def with_whole_characters(data: bytes) -> bytes:
     """Return JSON with U+FFFD for half a surrogate pair that is written as an escape: programs in JavaScript send one where
     they cut a text within an emoji, and send it again with each turn."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring
 from typing import Any
 
+from responses_gateway.wire.json_text import refuse_constant
 from responses_gateway.wire.tools import referred
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -165,7 +166,7 @@ def _structure(text: str, types: frozenset[str]) -> str | None:
 def _loads(text: str) -> Any:
     """Return the value of JSON text, or of a Python literal that JSON can express; None if it is neither."""
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return json.loads(text, parse_constant=refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError):
         pass
     try:
@@ -174,10 +175,6 @@ def _loads(text: str) -> Any:
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
     return value
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from responses_gateway.parsers.template.delimiters import TemplateError, compile_pattern, find_all
+from responses_gateway.wire.json_text import refuse_constant
 
 Content = Callable[[str], Any]
 
@@ -109,7 +110,7 @@ def _json(arguments: Mapping[str, Any]) -> Content:
         else:
             text_of_json = text
         try:
-            return json.loads(text_of_json, parse_constant=_refuse)
+            return json.loads(text_of_json, parse_constant=refuse_constant)
         except (ValueError, RecursionError):
             if lenient:
                 return strip(text)
@@ -124,10 +125,6 @@ def _requoted(part: str, quotes: Mapping[str, str]) -> str:
         if part.startswith(opening) and part.endswith(closing) and len(part) >= len(opening) + len(closing):
             return json.dumps(part[len(opening) : len(part) - len(closing)], ensure_ascii=False)
     return part
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _tags(arguments: Mapping[str, Any], inner: Content) -> Content:

@@ -12,6 +12,7 @@ import re
 from typing import Any, NamedTuple
 
 from responses_gateway.stream.validity.schema import Steps, Unchecked
+from responses_gateway.wire.json_text import refuse_constant
 
 # Longer arguments are not read, in characters, nor deeper ones.
 _LONGEST = 128 * 1024
@@ -70,7 +71,7 @@ def contradicts_itself(text: str) -> bool:
 def decoded(text: str) -> Any:
     """Return the value of JSON. Raise `ValueError` for what is none, or has a key twice, with different values."""
     try:
-        return json.loads(text, object_pairs_hook=_members, parse_constant=_no_number)
+        return json.loads(text, object_pairs_hook=_members, parse_constant=refuse_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -90,10 +91,6 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) < len(pairs) and any(members[key] != value for key, value in pairs):
         raise _NoReading
     return members
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(name)
 
 
 class _Reader:
