@@ -39,7 +39,6 @@ class TemplateParser(Parser):
         """Begin an answer. `reasoning`, `tools`: whether these fields are read; they are text otherwise."""
         self._template = template
         self._tools = tools
-        self._schemas = schemas
         self._reasoning_fields = REASONING_FIELDS if reasoning else frozenset()
         self._deltas = DeltaBuffer(schemas)
         self._source = ""
@@ -182,15 +181,18 @@ class TemplateParser(Parser):
             self._text.write(piece)
 
     def _enter(self, field: Field, captures: Mapping[str, str], opening: str) -> None:
-        self._field = field
+        self._begin(field)
         self._given = True
         self._captures = captures
         self._opening = opening
+        if field.name == CALLS_FIELD and not self._tools:
+            self._text.write(opening)
+
+    def _begin(self, field: Field | None) -> None:
+        self._field = field
         self._body = []
         self._length = 0
         self._text.enter(self._kind(field))
-        if field.name == CALLS_FIELD and not self._tools:
-            self._text.write(opening)
 
     def _kind(self, field: Field | None) -> TextKind:
         """Return what the text of a field is given out as."""
@@ -212,18 +214,12 @@ class TemplateParser(Parser):
                 self._deltas.arguments(arguments)
         elif field.name == CALLS_FIELD and not self._tools:
             self._text.write(closing)
-        self._leave()
-
-    def _leave(self) -> None:
-        self._field = self._template.outside
-        self._body = []
-        self._length = 0
-        self._text.enter(self._kind(self._field))
+        self._begin(self._template.outside)
 
     def _give_up(self, closing: str) -> None:
         """Give out a field of calls as text."""
         raw = self._opening + "".join(self._body) + closing
-        self._leave()
+        self._begin(self._template.outside)
         self._text.write(raw)
 
     def _calls(self, field: Field, body: str) -> list[tuple[str, str, str]]:
@@ -254,7 +250,7 @@ class TemplateParser(Parser):
 
     def _typed(self, name: str, arguments: Any) -> Any:
         """Return the arguments with texts converted to the types of the tool's schema."""
-        schema = self._schemas.get(name) or {}
+        schema = self._deltas.schema(name) or {}
         properties = schema.get("properties")
         if not isinstance(arguments, Mapping) or not isinstance(properties, Mapping):
             return arguments
