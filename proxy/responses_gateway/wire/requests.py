@@ -295,17 +295,17 @@ _UNIONS = {"input": "a string or a list", "tool_choice": "a string or an object"
 
 
 class TypedPart(BaseModel):
-    """A part of a request that is typed on its own: a tool, say. Fields that it does not know are nothing to it."""
+    """A request, or a part of one, that is typed on its own: a tool, say. Fields that it does not know are nothing to it."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
     @classmethod
-    def read(cls, part: Mapping[str, Any], path: str) -> Self:
+    def read(cls, part: Mapping[str, Any], path: str = "") -> Self:
         """Return the part at `path` of the request. Raises `ApiError` 400 naming the field."""
         try:
             return cls.model_validate(part)
         except ValidationError as error:
-            raise refusal(error, f"{path}.") from None
+            raise refusal(error, path and f"{path}.") from None
 
 
 def refusal(error: ValidationError, within: str = "") -> ApiError:

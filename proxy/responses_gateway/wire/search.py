@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from responses_gateway.wire.requests import TypedPart, read_object, refusal
+from responses_gateway.wire.requests import TypedPart, read_object
 
 _MOST_OPERATIONS = 16
 _Text = Annotated[str, Field(max_length=8192)]
@@ -71,7 +71,4 @@ class SearchRequest(TypedPart):
 
 def parse_search(body: bytes) -> SearchRequest:
     """Decode and check a request body. Raises `ApiError` 400 naming the field (`param`)."""
-    try:
-        return SearchRequest.model_validate(read_object(body))
-    except ValidationError as error:
-        raise refusal(error) from None
+    return SearchRequest.read(read_object(body))
