@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +15,7 @@ from responses_gateway import parsers
 from responses_gateway.conformance.checker import check_stream
 from responses_gateway.stream.lifecycle.needs import AnotherTurn, Ended
 from responses_gateway.stream.options import CODEX, STANDARD, Client, StreamOptions
-from responses_gateway.stream.outcomes import TURN_OUTCOMES, EarlyEnds, is_certain
+from responses_gateway.stream.outcomes import EarlyEnds, TurnOutcome, is_certain
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError
@@ -241,7 +241,7 @@ def test_markup_that_broke_off_is_followed() -> None:
 
 
 def test_certain_kinds() -> None:
-    assert {kind for kind in TURN_OUTCOMES if is_certain(kind, tool_ran=True)} == {
+    assert {kind for kind in get_args(TurnOutcome) if is_certain(kind, tool_ran=True)} == {
         "reasoning_only", "empty", "finish_without_call", "malformed_call", "call_in_thought",
     }  # fmt: skip
     assert not is_certain("reasoning_only", tool_ran=False)

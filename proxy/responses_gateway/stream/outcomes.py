@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -80,7 +80,6 @@ TurnOutcome: TypeAlias = Literal[
     "call_in_thought",  # its thought ends with a call, which is none there
     "length",  # it was cut at a limit
 ]
-TURN_OUTCOMES: tuple[TurnOutcome, ...] = get_args(TurnOutcome)
 # The ends of a model that had more to do. After a call, or at a limit, it is somebody else's turn.
 EARLY: frozenset[TurnOutcome] = frozenset(
     {"announced", "reasoning_only", "empty", "finish_without_call", "malformed_call", "call_in_thought"}

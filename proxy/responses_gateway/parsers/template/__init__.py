@@ -5,7 +5,8 @@ and what to make of the text in between. `load` reads a template, `TemplateParse
 
 from __future__ import annotations
 
-from responses_gateway.parsers.template.definition import ResponseTemplate, TemplateError, load
+from responses_gateway.parsers.template.definition import ResponseTemplate, load
+from responses_gateway.parsers.template.delimiters import TemplateError
 from responses_gateway.parsers.template.interpreter import TemplateParser, opens_reasoning
 
 NAMES = frozenset({"template", "hf", "beam"})  # vLLM's names for it; `beam` constrains the output besides

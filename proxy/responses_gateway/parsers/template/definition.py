@@ -19,8 +19,6 @@ CONTENT_FIELD = "content"
 CALLS_FIELD = "tool_calls"
 _FIELDS = REASONING_FIELDS | {CONTENT_FIELD, CALLS_FIELD}
 
-__all__ = ["CALLS_FIELD", "CONTENT_FIELD", "REASONING_FIELDS", "Field", "ResponseTemplate", "TemplateError", "load"]
-
 
 @dataclass(frozen=True)
 class Field:
