@@ -136,3 +136,27 @@ def test_an_effort_in_a_message_is_a_hint(message: str) -> None:
             assert efforts == ["high", other, other, "low", "none"]
 
     run(test())
+
+
+def test_tools_are_worth_more_than_an_effort_that_is_a_hint() -> None:
+    """GPT-5.6 takes both in the Responses API alone, and reasons if it is told nothing of it."""
+    message = (
+        "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. To use function tools, "
+        "use /v1/responses or set reasoning_effort to 'none'."
+    )
+    answer = {"status": 400, "json": {"error": {"message": message, "param": "reasoning_effort"}}}
+    taken = {"events": [{"delta": {"content": "ok"}}, {"finish": "stop"}]}
+    rules = [{"if": {"value": {"reasoning_effort": "none"}}, "answer": taken}, {"if": {"has": "tools"}, "answer": answer}]
+
+    async def test() -> None:
+        async with served_by(rules) as (served, (server,)):
+            claude = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}, "tools": ["f"]}
+            for _ in range(2):
+                outcome = await say(served, "messages", **claude)
+                assert (outcome.known["status"], outcome.known["losses"]) == ("completed", 'adapted="parameter:thinking"')
+            assert [request["reasoning_effort"] for request in server.requests] == ["high", "none", "none"]
+            # One that is asked for is not given up.
+            asked = await post(served, model="m", reasoning={"effort": "high"}, tools=[{"type": "function", "name": "f"}])
+            assert "/v1/responses" in assert_error(asked, 400)
+
+    run(test())

@@ -24,6 +24,7 @@ REFUSALS = frozenset({400, 404, 422, 500, 501})
 ATTEMPTS = 8
 # Most models whose changes are kept, because some servers take any name of a model, and names come from clients.
 _MOST_MODELS = 256
+_NONE_WITH_TOOLS = re.compile(r"\btools\b.{0,80}\breasoning_effort to \W{0,2}none\b")  # OpenAI of GPT-5.6
 # The names under which a request has its limit.
 _LIMITS = ("max_completion_tokens", "max_tokens")
 
@@ -59,7 +60,7 @@ class ChangedBody(NamedTuple):
 def changed(body: bytes, changes: Changes, added: AddedFields) -> ChangedBody:
     """Return a chat request with the changes of those fields that the gateway has added; the others stay byte for byte."""
     fields = msgspec.json.decode(body, type=_Fields)
-    own = [path for path in changes if path in added and (changes[path] or not added[path].needed)]
+    own = [path for path, instead in changes.items() if path in added and (_keeps(path, instead) or not added[path].needed)]
     applied = [path for path in own if _change(fields, path, changes[path], added[path].value)]
     if not applied:
         return ChangedBody(body, {})
@@ -88,7 +89,7 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
         if renames and not _holds(fields, f"{above}{dot}{field.instead}"):
             following[path] = field.instead
         elif "name" in reasons or ("value" in reasons and field.value is msgspec.UNSET):
-            instead = "" if former else _nearest_effort(refusal, path)
+            instead = "" if former else _nearest_effort(refusal, path, hint=not field.needed)
             if instead or not field.needed:
                 following[path] = instead
     if LIMIT in added and following == changes:
@@ -99,14 +100,20 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
     return following
 
 
-def _nearest_effort(refusal: bytes, path: str) -> str:
+def _nearest_effort(refusal: bytes, path: str, *, hint: bool) -> str:
     """Return which of the efforts that a refusal names is the nearest to that of a path, the higher one of two; nothing if it
-    names no other one, or if the path has none."""
+    names no other one, or if the path has none. No thought is given up, unless it is a `hint`, and tools are taken without."""
     refused = path.partition("=")[2]
-    others = EFFORTS if refused == "minimal" else EFFORTS[1:]  # who wants more than that wants a thought
-    named = set(re.findall(r"\w+", searched_text(refusal))).intersection(others) - {refused} if refused else ()
+    text = searched_text(refusal)
+    others = EFFORTS if refused == "minimal" or (hint and _NONE_WITH_TOOLS.search(text)) else EFFORTS[1:]
+    named = set(re.findall(r"\w+", text)).intersection(others) - {refused} if refused else ()
     at = EFFORTS.index
     return min(named, key=lambda effort: (abs(at(effort) - at(refused)), -at(effort)), default="")
+
+
+def _keeps(path: str, instead: str) -> bool:
+    """Tell whether a change leaves what the client asked for: a field, and a thought."""
+    return instead != "" and (instead != "none" or path.endswith("=minimal"))
 
 
 def _members(fields: _Fields, path: str) -> list[str]:
@@ -147,10 +154,9 @@ def _change(fields: _Fields, path: str, name: str, value: Any) -> bool:
     inner = _inner(fields[key], step)
     for holder in inner:
         _change(holder, rest, name, value)
-    if step.endswith("[]"):
-        fields[key] = msgspec.Raw(msgspec.json.encode(inner))
-    elif inner[0]:
-        fields[key] = msgspec.Raw(msgspec.json.encode(inner[0]))
+    left = inner if step.endswith("[]") else inner[0]
+    if left:
+        fields[key] = msgspec.Raw(msgspec.json.encode(left))
     else:
         del fields[key]
     return True

@@ -70,10 +70,9 @@ def _shortened(tool: Object) -> Object:
     text = function.get("description") or ""
     if len(text) <= _LONGEST:
         return tool
-    parameters = function["parameters"]
-    rest = f"{text[_LONGEST:]}\n{parameters.get('description', '')}".rstrip()
-    shortened = {"description": text[:_LONGEST], "parameters": {**parameters, "description": rest}}
-    return {**tool, "function": {**function, **shortened}}
+    rest = f"{text[_LONGEST:]}\n{function['parameters'].get('description', '')}".rstrip()
+    parameters = {**function["parameters"], "description": rest}
+    return {**tool, "function": {**function, "description": text[:_LONGEST], "parameters": parameters}}
 
 
 def plain_tools(tools: Iterable[Object]) -> list[Object]:
