@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.http.exchange import BODY_BYTES, Bodies
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.server.http.loop_detection import LoopDetection
-from responses_gateway.server.http.routes import ASK_ALL, AskAll, HttpRoute, PrefixedRouter
+from responses_gateway.server.http.routes import ASK_ALL, HttpRoute, PrefixedRouter
 from responses_gateway.server.parts import Parts
 from responses_gateway.server.protocols.messages import MESSAGES
 from responses_gateway.server.protocols.responses import RESPONSES
@@ -260,11 +260,16 @@ def _add_operations(
     """Add what operators alone need."""
     router = app.router
     router.add_get("/metrics", health.metrics)
-    workers = _add_window(app, parts, folder)
-    app[ASK_ALL] = _without_window(app, parts, folder) if workers is None else workers.ask_all
+    recent = parts.responses.reports.history  # None where the settings say that there is no window
+    view = None if recent is None else WorkerView(parts.responses, recent, parts.autoconfiguration)
+    workers = Workers(view, folder, parts.questions)
+    app[ASK_ALL] = workers.ask_all
+    app.cleanup_ctx.append(lambda _app: workers.answering())
+    if view is not None:
+        _add_window(app, parts, workers)
     if parts.settings.admin_key is None:
         return
-    sums_of = partial(usage_sums, workers) if workers is not None else parts.accounts.usage.sums
+    sums_of = parts.accounts.usage.sums if view is None else partial(usage_sums, workers)
     admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda _done, _name, _fields: None))
     routes = [
         HttpRoute("GET", "/admin/usage", partial(export_usage, sums_of, parts.responses.reports.divisions)),
@@ -280,14 +285,9 @@ def _add_operations(
         router.add_route(route.method, route.path, for_admin(parts.settings, route.handler))
 
 
-def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> Workers | None:
-    """Add the page that shows every stream, unless the settings say that there is none; return what asks all workers."""
-    recent = parts.responses.reports.history
-    if recent is None:
-        return None
-    view = WorkerView(parts.responses, recent, parts.autoconfiguration)
+def _add_window(app: web.Application, parts: Parts, workers: Workers) -> None:
+    """Add the page that shows every stream."""
     access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
-    workers = Workers(view, folder, parts.questions)
 
     async def quotas() -> list[dict[str, Any]]:
         return await standings(parts.live.current.settings, parts.accounts.ledger)
@@ -296,16 +296,3 @@ def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> Work
     for route in parts.routes:
         if isinstance(route, HttpRoute) and route.for_visitors:
             app.router.add_route(route.method, route.path, access.allowing(Permission.METADATA, route.handler))
-    return workers
-
-
-def _without_window(app: web.Application, parts: Parts, folder: Path | None) -> AskAll:
-    """Have the workers answer the questions of features alone; return what asks them."""
-    workers = Workers(None, folder, parts.questions)
-
-    async def answer(_app: web.Application) -> AsyncIterator[None]:
-        async with workers.answering():
-            yield
-
-    app.cleanup_ctx.append(answer)
-    return workers.ask_all

@@ -51,7 +51,7 @@ class Window:
         self._quotas = SharedAnswer(quotas, _USAGE_AGE)
 
     def add_to(self, app: web.Application) -> None:
-        """Add the paths, and answer the other workers while the application runs."""
+        """Add the paths."""
         router = app.router
         if not self._access.on_operations_port:
             router.register_resource(FrontDoor())
@@ -80,14 +80,14 @@ class Window:
         for permission, routes in ((Permission.METADATA, metadata), (Permission.CONTENT, content)):
             for method, path, handler in routes:
                 router.add_route(method, f"/ui/api/{path}", self._access.allowing(permission, handler))
-        app.cleanup_ctx.append(self._answer_other_workers)
+        app.cleanup_ctx.append(self._closing_answers)
 
-    async def _answer_other_workers(self, _app: web.Application) -> AsyncIterator[None]:
-        async with self._workers.answering():
-            yield
-            shared: list[SharedAnswer[Any]] = [self._intervals, self._backends, *self._usage.values(), self._quotas]
-            for answer in shared:
-                await answer.close()
+    async def _closing_answers(self, _app: web.Application) -> AsyncIterator[None]:
+        """End the questions under way when the application does, before the workers are asked no more."""
+        yield
+        shared: list[SharedAnswer[Any]] = [self._intervals, self._backends, *self._usage.values(), self._quotas]
+        for answer in shared:
+            await answer.close()
 
     # ---- all requests ------------------------------------------------------------------------------------------------
 
