@@ -116,6 +116,21 @@ def test_errors_of_other_shapes(error: Any) -> None:
     assert played.said == [("text", "Hi", "incomplete")]
 
 
+@pytest.mark.parametrize("end", [b"", b"\n\n", b"\r\n", b"\n\ndata: [DONE]\n\n"])
+def test_json_in_a_body_that_says_that_it_streams(end: bytes) -> None:
+    def streamed(*parts: bytes) -> Play:
+        playing = new_translator()
+        events = playing.start() + playing.feed(b"".join(parts) + end) + playing.finish()
+        return judged(events + playing.finish(), playing)  # because another backend could have been asked
+
+    message = {"role": "assistant", "content": "Hi"}
+    whole = {"object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    assert streamed(json.dumps(whole, indent=1).encode()).said == [("text", "Hi")]
+    assert streamed(b'[{\n"error": {"message": "gone"}\n}]').error == ("server_error", "gone")
+    assert streamed(text("Hi"), b'{"error": {"message": "gone"}}').error == ("server_error", "gone")
+    assert streamed(json.dumps(whole).encode()[:-9]).response["status"] == "failed"
+
+
 @pytest.mark.parametrize("notice", [{"message": "queued"}, {"message": "ok", "code": 0}, {"type": "ping"}])
 def test_a_notice_is_no_error(notice: dict[str, Any]) -> None:
     assert play(text("Hi"), event(notice), finish()).said == [("text", "Hi")]

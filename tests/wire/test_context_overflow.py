@@ -314,6 +314,10 @@ OTHERWISE = [
     "Daily token limit reached for this key",
     "Request too large for model",
     "Too many tokens per day, please wait before trying again.",
+    (
+        "This endpoint's maximum context length is 262144 tokens. However, you requested about 284283 tokens (8963 of text "
+        "input, 13176 of tool input, 262144 in the output). Please reduce the length of either one."
+    ),
     "max_tokens is too large: 64000. This model supports at most 16384 completion tokens, whereas you provided 64000.",
     "max_tokens: 64000 > 8192, which is the maximum allowed number of output tokens for claude-x",
     (

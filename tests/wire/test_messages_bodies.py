@@ -120,6 +120,11 @@ def test_the_message_names_the_field_since_there_is_no_other_place_for_it() -> N
             "1192 + 8000 > 8192",
         ),
         (
+            "This endpoint's maximum context length is 8192 tokens. However, you requested about 9192 tokens (1000 of text "
+            "input, 8192 in the output).",
+            "1000 + 8192 > 8192",
+        ),
+        (
             "This endpoint's maximum context length is 8192 tokens. However, you requested about 10000 tokens (9000 of text "
             "input, 1000 in the output).",
             "9000 tokens > 8192 maximum",

@@ -17,15 +17,21 @@ def decode(*pieces: bytes) -> list[bytes]:
 
 
 def reference(body: bytes) -> list[bytes]:
-    """Line by line, as the specification words it; an event at the end needs no blank line."""
+    """Line by line, as the specification words it; an event at the end needs no blank line. One without data that begins as
+    JSON is a payload."""
     events: list[bytes] = []
     data: list[bytes] = []
+    lines: list[bytes] = []
     for line in [*lines_of(body), b""]:
         field, _, value = line.partition(b":")
-        if not line and data:
-            events.append(b"\n".join(data))
+        if line:
+            lines.append(line)
+        else:
+            bare = b"\n".join(lines).strip()
+            events += [b"\n".join(data)] if data else [bare] if bare.startswith((b"{", b"[{")) else []
             data = []
-        elif field == b"data":
+            lines = []
+        if field == b"data":
             data.append(value[1:] if value.startswith(b" ") else value)
     return events
 
@@ -48,7 +54,7 @@ def lines_of(body: bytes) -> list[bytes]:
     return [*lines, line]
 
 
-ATOMS = [b"data: ", b"data:", b"data", b"event: x", b"id: 1", b": comment", b":", b" ", b"{}", b"x", b"\xc3\xa9"]
+ATOMS = [b"data: ", b"data:", b"data", b"event: x", b"id: 1", b": comment", b":", b" ", b"{}", b"[{}]", b"x", b"\xc3\xa9"]
 ENDS = [b"\n", b"\r", b"\r\n", b"\n\n", b"\r\n\r\n", b"\r\r"]
 
 
@@ -79,6 +85,9 @@ def test_whatever_comes_is_read_as_the_specification_says(body: bytes, data: st.
         (b"\n\n\n\n", []),
         (b"", []),
         (b"data: {}", [b"{}"]),
+        (b'{"error": {\r\n}}', [b'{"error": {\n}}']),
+        (b'data: {}\n\n[{"error": {}}]\n\n', [b"{}", b'[{"error": {}}]']),
+        (b": {}\n\n[DONE]\n\n", []),
     ],
 )
 def test_the_shapes_that_servers_send(body: bytes, payloads: list[bytes]) -> None:

@@ -148,7 +148,7 @@ _NO_ROOM = re.compile(r"\bmax_(?:completion_|new_|output_)?tokens\b[^.\d]{0,40}1
 # The tokens that were asked for, the whole context, and those of the prompt.
 _ASKED = re.compile(
     r"\bmax (?:completion |output |new )?tokens\b[^.\d]{0,60}?(\d{2,12})\b"
-    r"|\b(\d{2,12}) (?:(?:output|completion) tokens|(?:tokens )?(?:in|for) the completion)\b"
+    r"|\b(\d{2,12}) (?:(?:output|completion) tokens|(?:tokens )?(?:in|for) the (?:completion|output))\b"
 )
 _WINDOW = re.compile(r"\bcontext (?:length|window|size)\b\D{0,20}(\d{2,12})\b")
 _OF_PROMPT = re.compile(

@@ -21,6 +21,7 @@ COMMENT = ": keep-alive\n\n"
 # How a body of server-sent events begins, and how one of JSON does.
 _STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 _OBJECT = re.compile(rb"\s*[{\[]")
+_BARE = re.compile(rb"\s*\[?\s*\{")
 
 
 def is_stream(body: bytes) -> bool:
@@ -53,7 +54,8 @@ class SSEDecoder:
     """Takes bytes split anywhere and returns the `data:` payloads of complete events. Comments and the fields `event:`, `id:`,
     `retry:` are skipped (chat servers put everything into `data:`, but for the name of an error: such an event, whose data may
     be a comment, becomes `{"error": …}`, and so does one that is a line `error:`); several `data:` lines of one event are
-    joined with a newline, as the SSE specification requires."""
+    joined with a newline, as the SSE specification requires. JSON without `data:` is a payload: no field begins like that, and
+    some servers answer so, with an error or with the whole completion, though they say that they stream."""
 
     __slots__ = ("_limit", "buffer")
 
@@ -76,7 +78,7 @@ class SSEDecoder:
             if events[:6] == b"data: " and events.count(b"\n") == 2 * len(payloads) - 2:  # each is one line of data
                 payloads[0] = payloads[0][6:]
                 return payloads
-            whole = [event for event in events.split(b"\n\n") if b"data" in event or b"error" in event]
+            whole = [event for event in events.split(b"\n\n") if b"data" in event or b"error" in event or b"{" in event]
             return [payload for event in whole if (payload := _payload(event)) is not None]
         payloads = []
         start = 0
@@ -119,7 +121,9 @@ def _payload(event: bytes) -> bytes | None:
         payload = b"\n".join(line[6:] if line[5:6] == b" " else line[5:] for line in data)
         return _error(payload) if is_error else payload
     errors = [line.partition(b":")[2] for line in lines if line.startswith(b"error:") or (is_error and line[:1] == b":")]
-    return _error(b"\n".join(errors)) if errors else None
+    if errors:
+        return _error(b"\n".join(errors))
+    return b"\n".join(lines).strip() if _BARE.match(event) else None
 
 
 def _error(payload: bytes) -> bytes:
