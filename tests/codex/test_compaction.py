@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from responses_gateway.simulator.errors import WORDINGS
+from responses_gateway.simulator.scenarios import SCENARIOS
+from responses_gateway.simulator.script import script
 from tests.codex.codex_cli import Codex
 from tests.codex.servers import Stage
 
@@ -36,6 +38,28 @@ def test_usage_triggers_a_compaction(codex: Codex, stage: Stage) -> None:
     assert "tools" not in stage.chats[compaction]
     assert _SUMMARY in stage.chats[compaction + 1]["messages"][-1]["content"]
     assert run.answers[-1] == "I have read the summary; everything in it is done."
+
+
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_model_that_writes_no_summary_does_not_end_the_work(
+    codex: Codex, stage: Stage, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Codex would put nothing in the place of its session. It asks again, and keeps the session if no summary comes."""
+    summary = SCENARIOS["compaction"]
+    empty = [script()] * times
+    monkeypatch.setitem(SCENARIOS, "compaction", lambda request: empty.pop() if empty else summary(request))
+    codex.use_catalog(auto_compact_token_limit=6000)
+    run = codex.run("scenario: agent")
+    if times == 1:
+        assert (run.code, run.answers[-1]) == (0, "I have read the summary; everything in it is done.")
+        assert kinds(stage).count("compaction") == 2
+    else:
+        assert run.code == 1
+        assert "The model wrote no summary." in run.errors[-1]
+        empty.clear()
+        after = codex.run("--last", "scenario: plain", command="resume")
+        assert (after.code, kinds(stage)[-2:]) == (0, ["compaction", "turn"])
+        assert "scenario: agent" in str(stage.chats[-2]["messages"])
 
 
 @pytest.mark.parametrize("websocket", [False, True])

@@ -34,6 +34,8 @@ class Client(NamedTuple):
     reads_invalid_prompt: bool = False
     # Drops a message that has a refusal part.
     drops_refusals: bool = False
+    # Puts the message of the answer in the place of its session, even where there is none: it asked for a summary.
+    needs_message: bool = False
 
 
 STANDARD = Client("standard")

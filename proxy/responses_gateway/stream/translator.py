@@ -39,7 +39,7 @@ from responses_gateway.stream.items.hosted import (
     write_approved_call,
     write_tool_list,
 )
-from responses_gateway.stream.items.text_items import begin_compaction, write_compaction
+from responses_gateway.stream.items.text_items import begin_compaction, is_message, write_compaction
 from responses_gateway.stream.lifecycle.machine import CallDone, CallRuns, Cut, LastItemDone, Lifecycle, NextTurn, Stop
 from responses_gateway.stream.lifecycle.needs import (
     AnotherTurn,
@@ -77,6 +77,7 @@ Note: TypeAlias = Callable[[str, object, bytes], None]
 # input of a call is to be judged first; and what the answer holds.
 Held = HeldPart | Literal["white_space", "open_call", "verdict"]
 _ENDED = Ended()
+_NO_SUMMARY = "The model wrote no summary."
 
 
 class Translator:
@@ -578,6 +579,9 @@ class Translator:
             self.lifecycle.close_aside(omitted=status != "completed")
         if self.lifecycle.writer is not self.writer and status != "failed":
             status = self._replace_answer()
+        elif status == "completed" and self.options.client.needs_message and not any(map(is_message, self.writer.done)):
+            self.error = server_error(_NO_SUMMARY)
+            status = "failed"
         self.answer.stop()
         self.answer.forget_ids()
         if self.options.recorder is not None:
@@ -600,7 +604,7 @@ class Translator:
         self.incomplete_reason = None  # a summary that was cut is better than none, and one token was all that was asked for
         seal = self.options.compaction
         if seal is not None and not write_compaction(self.writer, self.response_id, self.lifecycle.writer.done, seal):
-            self.error = server_error("The model wrote no summary.")
+            self.error = server_error(_NO_SUMMARY)
             return "failed"
         return "completed"
 

@@ -57,3 +57,22 @@ def test_a_tenant_of_many_sessions_makes_another_one_forget_none() -> None:
     for number in range(3000):
         sessions.with_model(ResponsesRequest(model="m", input="x"), "busy", f"s{number}")
     assert sessions.with_model(review, "quiet", "s").model == "m"
+
+
+@pytest.mark.parametrize(("kind", "scenario", "status"), [
+    ("compaction", "empty", "failed"),
+    ("compaction", "reasoning_only", "completed"),  # the thought is shown as the answer
+    ("compaction", "plain", "completed"),
+    ("turn", "empty", "completed"),
+])  # fmt: skip
+def test_a_summary_that_says_nothing_is_a_failure(kind: str, scenario: str, status: str) -> None:
+    """Codex would put it in the place of the session. It asks again after a failure, and keeps what it has."""
+
+    async def test() -> None:
+        async with simulated() as served:
+            named = {**headers("one"), "x-codex-turn-metadata": json.dumps({"request_kind": kind})}
+            response = (await post(served, input=f"scenario: {scenario}", headers=named)).final
+            assert response["status"] == status
+            assert status == "completed" or response["error"]["message"] == "The model wrote no summary."
+
+    run(test())

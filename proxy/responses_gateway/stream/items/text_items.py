@@ -199,6 +199,11 @@ def write_compaction(writer: EventWriter, response_id: str, output: list[str], s
     return bool(summary)
 
 
+def is_message(item: str) -> bool:
+    """Tell whether an item, as JSON, is a message."""
+    return item.startswith('{"type":"message"')
+
+
 def summary_id(response_id: str) -> str:
     """Return the id of the item that a response makes of a context."""
     return f"cmp_{response_id.removeprefix('resp_')}"

@@ -20,6 +20,7 @@ from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.settings.agent_turns import AgentTurnSettings
 from responses_gateway.stream.lifecycle.turn import Turn
+from responses_gateway.stream.options import CODEX
 from responses_gateway.stream.outcomes import EARLY, MOST_IN_A_TURN, EarlyEnds
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.instruments import Counter
@@ -48,7 +49,16 @@ _MOST_TURNS = 10_000
 
 async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
     counts: TenantValues[int] = TenantValues(_MOST_TURNS, _MOST_TURNS)
-    return Opened(tool_steps=[partial(_watched, counts)], tool_notes=[partial(_count, core)])
+    watched = partial(_watched, counts)
+    return Opened(tool_steps=[watched], session_steps=[_with_a_summary], tool_notes=[partial(_count, core)])
+
+
+async def _with_a_summary(prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
+    """Have the answer fail that Codex would put in the place of its session though nothing is in it: it asks again then."""
+    options = prepared.options
+    if prepared.caller.asker.kind != "compaction" or options.client is not CODEX or options.hides_answer:
+        return prepared
+    return replace(prepared, options=replace(options, client=CODEX._replace(needs_message=True)))
 
 
 async def _watched(counts: TenantValues[int], prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
