@@ -98,7 +98,8 @@ def test_a_question_that_is_repeated_before_the_output_stands_once() -> None:
 def test_a_call_without_output_gets_one() -> None:
     result = chat_request(user(), call("a"), call("b"), output("b"), user("again"))
     assert shape(result.body["messages"]) == ["user", "assistant(a,b)", "tool a", "tool b", "user"]
-    assert result.body["messages"][2]["content"] == "(no output)"
+    told = "(The result of this call is missing. Whether it was carried out is not known.)"
+    assert result.body["messages"][2]["content"] == told
     assert "item function_call adapted" in outcomes(result)
 
 

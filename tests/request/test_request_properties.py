@@ -166,7 +166,7 @@ def test_the_messages_of_a_closed_turn_never_change(history: list[Any], turn: li
         return
     before = first.body["messages"]
     after = second.body["messages"]
-    unanswered = {"role": "tool", "content": "(no output)"}
+    unanswered = {"role": "tool", "content": "(The result of this call is missing. Whether it was carried out is not known.)"}
     if not any(unanswered.items() <= message.items() for message in before):  # a late output replaces the placeholder
         assert after[: len(before)] == before
 

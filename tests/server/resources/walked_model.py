@@ -18,6 +18,8 @@ Said = tuple[str, ...]
 TOOLS = [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in ("look", "act")]
 # Behind this a request has the number of its plan in its limit of tokens, because that does not change the prompt.
 NOTHING = 100_000
+# What the model is told of a call whose result nobody gave.
+_MISSING = "(The result of this call is missing. Whether it was carried out is not known.)"
 _REFUSAL = b'{"error": {"message": "no", "type": "invalid_request_error", "code": 400}}'
 _REFUSED = b"HTTP/1.1 400 No\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
 _HEALTHY = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
@@ -94,7 +96,7 @@ def in_order(said: Sequence[Said]) -> list[Said]:
             continue
         if entry[0] in ("user", "compaction"):
             question = entry
-        ordered += [results.pop(name, ("tool", name, "(no output)")) for name in called]
+        ordered += [results.pop(name, ("tool", name, _MISSING)) for name in called]
         called = []
         awaited = set()
         if entry[0] == "assistant" and ordered and ordered[-1][0] == "assistant":

@@ -33,7 +33,7 @@ from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.item_ids import TurnKey, turn_of
 
-NO_OUTPUT = Output("(no output)")
+NO_OUTPUT = Output("(The result of this call is missing. Whether it was carried out is not known.)")
 # The output of an asynchronous call that has none yet.
 PENDING_OUTPUT = Output(
     "This call runs in the background. Its result is not there yet: do not guess it, and do not make the call again. "
