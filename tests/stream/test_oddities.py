@@ -55,6 +55,20 @@ def test_garbage_behind_the_reason_takes_nothing_back(garbage: bytes) -> None:
     assert play(text("Hi"), finish("length"), garbage).response["status"] == "incomplete"
 
 
+def test_the_thought_that_googles_api_marks_in_the_text_is_no_part_of_it() -> None:
+    marked = {"extra_content": {"google": {"thought": True}}}
+    signed = {"content": " <thought>", "extra_content": {"google": {"thought_signature": "abc"}}}
+    first, second = chunk({"content": "<thought>Hm", **marked}), chunk({"content": ", well.", **marked})
+    streamed = play(first, second, text("</thought>Use"), chunk(signed), text(" it"), finish())
+    assert streamed.said == [("reasoning", "Hm, well."), ("text", "Use <thought> it")]
+    assert play(first, call(0, "a", "clock", "{}"), finish()).said == [("reasoning", "Hm"), ("call", "clock", "{}")]
+    again = play(text("Look."), first, second, text("</thought>"), call(0, "a", "clock", "{}"), finish())
+    assert again.said == [("text", "Look."), ("reasoning", "Hm, well."), ("call", "clock", "{}")]
+    message = {"role": "assistant", "content": "<thought>Hm, well.</thought>Hi", **marked}
+    whole = completion(json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}).encode())
+    assert whole.said == [("reasoning", "Hm, well."), ("text", "Hi")]
+
+
 def test_numbers_among_the_texts_are_texts() -> None:
     price = [text("$"), chunk({"content": 0.005}), text(" ["), chunk({"content": 1}), chunk({"content": 2}), text("]")]
     assert play(*price, finish()).said == [("text", "$0.005 [12]")]

@@ -82,6 +82,7 @@ class Delta(msgspec.Struct, gc=False):
     refusal: str | None = None
     tool_calls: list[ToolCallDelta] | None = None
     function_call: FunctionDelta | None = None
+    extra_content: Any = None  # Google's API marks thoughts with it
     finish_reason: None = None  # `converted` gives it to the choice
 
 

@@ -37,6 +37,7 @@ _LEAST_REPEATED = 16  # characters
 _FIELDS: tuple[tuple[TextKind, tuple[str, ...]], ...] = (("reasoning", chat.REASONING), ("output_text", ("content",)))
 _OPENING = "<think>"
 _CLOSING = "</think>"
+_TAGS = ("<thought>", "</thought>")  # Google's
 _LONGEST_ECHO = 2**18  # characters: it is compared again with each chunk
 _SURROGATE = "\ufffd"  # what stands for half a surrogate pair
 _Piece: TypeAlias = Reasoning | Text | Refusal | ToolArguments
@@ -68,6 +69,7 @@ class Reader:
         self._reasoning_came = False
         self._text_came = False  # or a refusal
         self._thought_again = False  # behind a text
+        self._in_tags = False  # the last tag of a thought in the text is to come
         self._messages_come = False  # in the place of deltas
         self._usage: Usage | None = None
         self._usage_came = False
@@ -99,7 +101,7 @@ class Reader:
             delta = choice.delta
             reason = None if choice.finish_reason in _NOT_YET else choice.finish_reason
             self.finished = self.finished or bool(reason)
-            if delta is None or choice.message is not None:
+            if delta is None or choice.message is not None or delta.extra_content is not None or self._in_tags:
                 delta = self._beside_message(choice)
             if delta is not None:
                 if (self.finished or delta.tool_calls) and self.said is not None and not self._thought_again:
@@ -170,6 +172,8 @@ class Reader:
         been in it."""
         delta = choice.delta
         message = choice.message
+        for part in filter(None, (delta, message)):
+            self._in_tags = _take_thought(part, self._in_tags)
         if delta is None and message is None and choice.text and isinstance(choice.text, str):
             message = chat.Delta(content=choice.text)
         if message is None or (delta is not None and chat.brings_more(delta)):
@@ -335,6 +339,19 @@ def _behind_thought(text: str, thought: str) -> str | None:
 
 def _thought_of(delta: chat.Delta) -> str | None:
     return delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_text
+
+
+def _take_thought(delta: chat.Delta, in_tags: bool) -> bool:
+    """Make reasoning of a content that Google's API marks as a thought. It stands in tags, the last of which may come with the
+    text behind it: tell whether it is still to come."""
+    match delta:
+        case chat.Delta(extra_content={"google": {"thought": True}}, content=str(content)):
+            delta.reasoning, closing, delta.content = content.removeprefix(_TAGS[0]).partition(_TAGS[1])
+            return not closing
+        case chat.Delta(content=str(content)) if content and in_tags:
+            delta.content = content.removeprefix(_TAGS[1])
+            return False
+    return in_tags
 
 
 def _continues(half: _Piece, delta: Delta) -> bool:
