@@ -206,6 +206,16 @@ def test_a_description_that_is_too_long_goes_on_at_the_parameters(refusal: str) 
     assert losses_of_tools(body, {"tools": [shortened, short]}) == [SIMPLIFIED]
 
 
+def test_tools_that_may_not_be_called_are_left_out_where_a_server_takes_no_choice() -> None:
+    said = b"Tool choice must be auto"
+    body: Json = {"messages": [], "tools": UNUSUAL["tools"], "tool_choice": "none", "parallel_tool_calls": False}
+    left_out = other_tools(said, body)
+    assert left_out == {"tools": None, "tool_choice": None, "parallel_tool_calls": None}
+    assert losses_of_tools(body, {"messages": []}) == []
+    assert other_tools(said, body, calls_in_text=True) == {}
+    assert other_tools(b"overloaded", body) == {}
+
+
 def test_a_call_that_a_server_does_not_force_is_forced_less() -> None:
     said = b"Thinking mode does not support this tool_choice"
     other = {"type": "function", "function": {"name": "g", "parameters": {"type": "object", "properties": {}}}}

@@ -36,6 +36,8 @@ LIMIT = "max_output_tokens"
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 # What helps a server to schedule: sessions, and how urgent a request is. SGLang refuses a priority it is not to use with 503.
 HINT = AddedField(word=True, also=503)
+# The choice of no tool where the gateway reads calls in the text: the model is to see the tools.
+CALLS_IN_TEXT = AddedField(needed=True, value="none")
 # By path.
 AddedFields: TypeAlias = Mapping[str, AddedField]
 

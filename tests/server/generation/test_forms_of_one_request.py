@@ -1,8 +1,11 @@
-"""What a server refuses in one request, and takes in others: more images than it wants, calls where no tools are offered."""
+"""What a server refuses in one request, and takes in others: more images than it wants, calls where no tools are offered, tools
+that may not be called."""
 
 from __future__ import annotations
 
 import json
+
+import pytest
 
 from tests.server.generation.test_refused_requests import INTERRUPTED, refusing, say, served_by
 from tests.server.reports.chat_server import Json
@@ -54,3 +57,20 @@ def image_from(call_id: str, data: str) -> list[Json]:
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{data}"}
     call = {"type": "function_call", "call_id": call_id, "name": "view_image", "arguments": "{}"}
     return [call, {"type": "function_call_output", "call_id": call_id, "output": [image]}]
+
+
+@pytest.mark.parametrize(("settings", "answered"), [({}, True), ({"tool_call_parser": "hermes"}, False)])
+def test_where_no_tool_may_be_called_a_server_that_takes_no_such_choice_is_asked_without_tools(
+    settings: Json, answered: bool
+) -> None:
+    async def test() -> None:
+        refusal = {"status": 400, "json": {"error": {"message": "Thinking mode does not support this tool_choice"}}}
+        rules = [{"if": {"value": {"tool_choice": choice}}, "answer": refusal} for choice in ("none", "auto")]
+        async with served_by(rules, **settings) as (served, (server,)):
+            for door, choice in (("responses", "none"), ("messages", {"type": "none"})):
+                outcome = await say(served, door, tools=["f"], tool_choice=choice)
+                assert outcome.known["status"] == ("completed" if answered else "failed")
+                assert "losses" not in outcome.known
+                assert ("tools" in server.requests[-1]) is not answered  # which the model has to see where we read its calls
+
+    run(test())

@@ -22,7 +22,7 @@ from responses_gateway.request.parameters.background_options import check_backgr
 from responses_gateway.request.parameters.moderation import read_modes
 from responses_gateway.request.parameters.other_format import TOLD
 from responses_gateway.request.policy import Policy
-from responses_gateway.wire.added_fields import ALWAYS_ADDED, EFFORTS, HINT, AddedField, AddedFields
+from responses_gateway.wire.added_fields import ALWAYS_ADDED, CALLS_IN_TEXT, EFFORTS, HINT, AddedField, AddedFields
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted_kinds import HOSTED
 from responses_gateway.wire.requests import INCLUDABLE, TOKEN_IDS, ReasoningConfig, ResponsesRequest, TextConfig
@@ -291,6 +291,8 @@ def added_fields(body: Object, request: ResponsesRequest, policy: Policy) -> Add
     effort = body.get("reasoning_effort")
     if effort in EFFORTS and not policy.strict and not policy.own_fields:
         more[f"reasoning_effort={effort}"] = AddedField(needed=True, word=True, switch=True)
+    if policy.raw_tools:
+        more["tool_choice"] = CALLS_IN_TEXT
     if "priority" in body and (request.model_extra or {}).get("priority") is None:
         more["priority"] = HINT
     return {**ALWAYS_ADDED, **more} if more else ALWAYS_ADDED

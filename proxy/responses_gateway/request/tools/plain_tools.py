@@ -43,10 +43,13 @@ _OF_SCHEMAS = re.compile(
 )
 
 
-def other_tools(refusal: bytes, body: Mapping[str, Any]) -> Object:
-    """Return the fields of a refused request in another form, if the refusal may be about its tools; else nothing."""
+def other_tools(refusal: bytes, body: Mapping[str, Any], calls_in_text: bool = False) -> Object:
+    """Return the fields of a refused request in another form, if the refusal may be about its tools; else nothing. One that is
+    None is left out: tools of which none may be called, unless that was said because the gateway reads `calls_in_text`."""
     text = searched_text(refusal)
     choice = body.get("tool_choice", "auto")
+    if choice == "none" and not calls_in_text and _OF_CHOICE.search(text):
+        return dict.fromkeys(("tools", "tool_choice", "parallel_tool_calls"))
     if choice not in ("auto", "none") and _OF_CHOICE.search(text):
         if choice == "required":
             return {"tool_choice": "auto"}
@@ -59,6 +62,8 @@ def other_tools(refusal: bytes, body: Mapping[str, Any]) -> Object:
 
 def losses_of_tools(body: Mapping[str, Any], sent: Mapping[str, Any]) -> list[Loss]:
     """Return what a client is told of a request whose tools were given another form."""
+    if "tools" not in sent:
+        return []
     if sent.get("tool_choice") != body.get("tool_choice"):
         return [UNFORCED]
     return [SIMPLIFIED] if sent.get("tools") != body.get("tools") else []

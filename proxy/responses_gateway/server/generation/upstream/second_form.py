@@ -20,7 +20,7 @@ from responses_gateway.request.parameters.other_format import losses_of_format, 
 from responses_gateway.request.tools.plain_tools import losses_of_tools, other_tools
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.upstream.chat_call import ChatCall, StrictForm
-from responses_gateway.wire.added_fields import LIMIT, field_at
+from responses_gateway.wire.added_fields import CALLS_IN_TEXT, LIMIT, field_at
 from responses_gateway.wire.errors import ApiError
 
 # Other forms of a request that are tried: all that there are.
@@ -77,15 +77,16 @@ async def in_another_form(
     forms: frozenset[str] = frozenset()
     messages = call.body["messages"]
     continued = bool(call.body.get("continue_final_message"))
+    in_text = call.added.get("tool_choice") is CALLS_IN_TEXT
     other = call
     chat = refused
     refusals: list[bytes] = []
     while chat.status in REFUSALS and len(refusals) < _MOST_ATTEMPTS:
         refusal = await chat.early_refusal()
         # In a thread, because a client's schemas may be large.
-        changes = other_format(refusal, other.body) or await asyncio.to_thread(other_tools, refusal, other.body)
+        changes = other_format(refusal, other.body) or await asyncio.to_thread(other_tools, refusal, other.body, in_text)
         messages = changes.get("messages", messages)
-        body = {**other.body, **changes}
+        body = {name: value for name, value in {**other.body, **changes}.items() if value is not None}
         if body == other.body:
             for forms in forms_to_try(refusal, forms, again=refusals[-1:] in ([], [refusal])):  # noqa: B020  (those of the last turn)
                 body = {**other.body, "messages": in_forms(messages, forms, continued=continued)}
