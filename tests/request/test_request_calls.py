@@ -115,6 +115,22 @@ def test_an_output_without_its_call_is_refused(items: list[Item]) -> None:
     assert error.message.endswith("with call_id a.")
 
 
+def test_what_a_script_tells_meanwhile_reaches_the_model() -> None:
+    def script(call_id: str) -> Item:
+        return {"type": "custom_tool_call", "call_id": call_id, "name": "exec", "input": "notify('…')"}
+
+    def told(call_id: str, text: str, **fields: str) -> Item:
+        return {"type": "custom_tool_call_output", "call_id": call_id, "output": text, **fields}
+
+    together = [script("a"), told("a", "runs"), told("a", "1 %", name="exec"), told("a", "2 %", name="exec")]
+    result = chat_request(user(), *together)
+    assert result.body["messages"][-1]["content"] == "runs\n1 %\n2 %"
+    assert "content order adapted" in outcomes(result)
+    later = chat_request(user(), *together, call("b"), output("b", "waited"), told("a", "3 %", name="exec"), told("a", "runs"))
+    assert later.body["messages"][:3] == result.body["messages"]  # what the model has read stays
+    assert later.body["messages"][-1]["content"] == "waited\n3 %"
+
+
 def test_a_call_id_used_twice_is_numbered() -> None:
     result = chat_request(user(), call("a"), output("a", "1"), call("a"), output("a", "2"), call("a_2"), output("a_2", "3"))
     assert shape(result.body["messages"]) == [

@@ -90,7 +90,7 @@ _CONTENT = (
     Loss("content", "tool_output_media", "adapted", "moved into a user message after the tool messages"),
     Loss("content", "arguments", "adapted", "call arguments that are not a JSON object are replaced by {}"),
     Loss("content", "call_id", "adapted", "a call id that is used twice is numbered"),
-    Loss("content", "order", "adapted", "an output that does not follow its call is moved to it"),
+    Loss("content", "order", "adapted", "an output apart from its call joins it, a note the last"),
     FORMED,
 )
 

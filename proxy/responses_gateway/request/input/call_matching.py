@@ -43,12 +43,14 @@ _ASYNC_TYPES = frozenset({"function_call", "custom_tool_call"})
 
 
 class MatchedCall(msgspec.Struct):
-    """A call with its unique id in the chat history, and its output once that is found. If `repeated`, it stands there."""
+    """A call with its unique id in the chat history, and its output once that is found. If `repeated`, it stands there. `notes`
+    came after the output: what a script told while it ran (`notify` in Codex's code mode)."""
 
     call: InputCall
     id: str
     output: Output | None
     repeated: bool = False
+    notes: list[str] = []
 
 
 class MatchedCalls(NamedTuple):
@@ -89,6 +91,7 @@ class _Matcher:
     _reader: CallItemReader
     _report: LossReport
     _unanswered: dict[str, list[MatchedCall]] = field(default_factory=dict)
+    _answered: MatchedCall | None = None  # the call whose output came last
     _copies: dict[str, int] = field(default_factory=dict)
     _by_path: dict[str, MatchedCall] = field(default_factory=dict)
     _ids: set[str] = field(default_factory=set)
@@ -147,10 +150,14 @@ class _Matcher:
         if not waiting and call_id in self._asynchronous:
             self._repeat(self._asynchronous[call_id], output, entry.path)
             return
+        if not waiting and self._answered is not None and "name" in entry.item:
+            self._report.adapted("content", "order", "a note of a call is sent with the output before it")
+            self._answered.notes.append(output.text)
+            return
         if not waiting:
             self._report.ignored("item", entry.kind, "the call already has an output", entry.path)
             return
-        matched = waiting.pop(0)
+        self._answered = matched = waiting.pop(0)
         matched.output = output
         self._by_path[entry.path] = matched
 

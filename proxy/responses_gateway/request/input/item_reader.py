@@ -440,7 +440,7 @@ class MessageBuilder(msgspec.Struct):
         media: list[Object] = []
         for matched in turn.calls:
             output = matched.output or NO_OUTPUT
-            text = output.text or (SEE_BELOW if output.media else "")
+            text = "\n".join([output.text, *matched.notes]) or (SEE_BELOW if output.media else "")
             self._messages.append({"role": "tool", "tool_call_id": matched.id, "content": text})
             if output.media:
                 label = f"Output of the call {matched.id} ({matched.call.name}):"
