@@ -103,6 +103,13 @@ def _glm(name: str, arguments: Arguments) -> str:
     return f"<tool_call>{name}\n{values}</tool_call>"
 
 
+def _solar_open2(name: str, arguments: Arguments) -> str:
+    values = "".join(
+        f"<|tool_arg:start|>{key}<|tool_arg:value|>{_plain(value)}<|tool_arg:end|>\n" for key, value in arguments.items()
+    )
+    return f"<|tool_call:start|>{name}\n{values}<|tool_call:end|>"
+
+
 def _hunyuan(suffix: str, separator: str, newline: str) -> Any:
     def one(name: str, arguments: Arguments) -> str:
         values = "".join(
@@ -431,6 +438,9 @@ FAMILIES: dict[str, Family] = {
         _each(_plamo3, before="<|plamo:begin_tool_requests:plamo|>", after="<|plamo:end_tool_requests:plamo|>"),
     ),
     "poolside_v1": Family("poolside_v1", "poolside_v1", _tags("<think>", "</think>\n"), _each(_glm, between="\n")),
+    "solar_open2": Family(
+        "solar_open2", "solar_open2", _tags("<|think:start|>", "<|think:end|>"), _each(_solar_open2, between="\n")
+    ),
     "dots": Family(None, "dots", None, _invoke("dots_function_call")),
     "xlam": Family(None, "xlam", None, _each(_envelope, before="[", between=", ", after="]"), mixed=False),
     "gigachat3": Family(

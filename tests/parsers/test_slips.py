@@ -28,7 +28,7 @@ LEFT = dict.fromkeys(FAMILIES, 1) | {
     "deepseek_v31": 6,
     **dict.fromkeys(["deepseek_v32", "deepseek_v4", "deepseek_v41", "dots", "minimax_m2"], 9),
     **dict.fromkeys(["glm45", "poolside_v1", "hy_v4"], 5),
-    "hy_v3": 15,
+    **dict.fromkeys(["hy_v3", "solar_open2"], 15),
     "k2_horizon": 20,
     "kimi_k3": 25,
     **dict.fromkeys(["mimo", "minicpm5", "qwen3_coder", "seed_oss"], 12),
@@ -42,7 +42,7 @@ _MARKER = re.compile(
 _NAME = re.compile(r"[A-Za-z]{4,}")
 _NAMED = re.compile(r"(?<==)[^<>]*|(?<=\[<)(?!/|invoke|tool_call)\w+")  # the tool or the parameter that a marker names
 _STRING_MARKS = ('<|"|>', "<escape>")
-_ENDS = ("</", "]<]minimax[>[</", "<|close|>")
+_ENDS = ("</", "]<]minimax[>[</", "<|close|>", "<|tool_arg:end|>")
 
 
 def markers_in(text: str) -> list[tuple[int, int]]:

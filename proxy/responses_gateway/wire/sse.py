@@ -121,9 +121,8 @@ def _payload(event: bytes) -> bytes | None:
         payload = b"\n".join(line[6:] if line[5:6] == b" " else line[5:] for line in data)
         return _error(payload) if is_error else payload
     errors = [line.partition(b":")[2] for line in lines if line.startswith(b"error:") or (is_error and line[:1] == b":")]
-    if errors:
-        return _error(b"\n".join(errors))
-    return b"\n".join(lines).strip() if _BARE.match(event) else None
+    bare = b"\n".join(lines).strip() if _BARE.match(event) else None
+    return _error(b"\n".join(errors)) if errors else bare
 
 
 def _error(payload: bytes) -> bytes:

@@ -32,9 +32,8 @@ CALL = CallFormat(
     closes=("<｜tool▁call▁end｜>",),
     fillers=("```", "}"),
 )
-TOOLS = ToolFormat(
-    calls=(CALL,), blocks=(CallBlock(opens=("<｜tool▁calls▁begin｜>",), closes=("<｜tool▁calls▁end｜>",), calls=(CALL,)),)
-)
+BLOCK = CallBlock(opens=("<｜tool▁calls▁begin｜>",), closes=("<｜tool▁calls▁end｜>",), calls=(CALL,))
+TOOLS = ToolFormat(calls=(CALL,), blocks=(BLOCK,))
 
 FAMILY = Family(
     reasoning={"deepseek_r1": hermes.REASONING, "deepseek_v3": REASONING},

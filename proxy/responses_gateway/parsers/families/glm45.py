@@ -11,29 +11,26 @@ from responses_gateway.parsers.format import (
     ToolFormat,
 )
 
-TOOLS = ToolFormat(
-    calls=(
-        CallFormat(
-            opens=("<tool_call>",),
-            first=r"\w",
-            header=CallHeader(
-                pattern=r"(?P<name>[\w.\-:/]+)\s*",
-                partial=r"[\w.\-:/]{0,128}[ \t]{0,8}",
-                ends=("\n",),
-                stops=("<arg_key>", "</tool_call>"),
-            ),
-            arguments=TaggedParameters(
-                opens=("<arg_key>",),
-                heads=("</arg_key>",),
-                values=("<arg_value>",),
-                closes=("</arg_value>",),
-                header=r"(?P<key>[^<>]+)",
-            ),
-            closes=("</tool_call>",),
-            declared_only=True,
-        ),
-    )
+CALL = CallFormat(
+    opens=("<tool_call>",),
+    first=r"\w",
+    header=CallHeader(
+        pattern=r"(?P<name>[\w.\-:/]+)\s*",
+        partial=r"[\w.\-:/]{0,128}[ \t]{0,8}",
+        ends=("\n",),
+        stops=("<arg_key>", "</tool_call>"),
+    ),
+    arguments=TaggedParameters(
+        opens=("<arg_key>",),
+        heads=("</arg_key>",),
+        values=("<arg_value>",),
+        closes=("</arg_value>",),
+        header=r"(?P<key>[^<>]+)",
+    ),
+    closes=("</tool_call>",),
+    declared_only=True,
 )
+TOOLS = ToolFormat(calls=(CALL,))
 
 FAMILY = Family(
     reasoning={"glm45": REASONING, "glm47": REASONING, "ling3": REASONING},

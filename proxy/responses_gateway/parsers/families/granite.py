@@ -19,12 +19,11 @@ REASONING = ReasoningFormat(
 CALL = CallFormat(
     opens=("<|tool_call|>", "<tool_call>"), first=r"[\[{]", arguments=JsonEnvelope(), fillers=("</tool_call>", "<|/tool_call|>")
 )
-TOOLS = ToolFormat(calls=(CALL,))
 FUNCTION_CALLING_TOOLS = ToolFormat(calls=(CallFormat(opens=("<function_call>",), first=r"\{", arguments=JsonEnvelope()),))
 
 FAMILY = Family(
     reasoning={"granite": REASONING, "granite_thinking_parser": hermes.REASONING},
-    tools={"granite": TOOLS, "granite-20b-fc": FUNCTION_CALLING_TOOLS, "granite4": hermes.TOOLS},
+    tools={"granite": ToolFormat(calls=(CALL,)), "granite-20b-fc": FUNCTION_CALLING_TOOLS, "granite4": hermes.TOOLS},
     names=(
         NameSign("granite-4", None, "granite4"),
         NameSign("granite-3", "granite", "granite"),

@@ -42,13 +42,11 @@ TAGGED_CALL = CallFormat(
     closes=("</ifm|tool_call>",),
     declared_only=True,
 )
-TOOLS = ToolFormat(
-    blocks=(CallBlock(opens=("<ifm|tool_calls>",), closes=("</ifm|tool_calls>",), calls=(JSON_CALL, TAGGED_CALL)),)
-)
+BLOCK = CallBlock(opens=("<ifm|tool_calls>",), closes=("</ifm|tool_calls>",), calls=(JSON_CALL, TAGGED_CALL))
 
 FAMILY = Family(
     reasoning={"k2_horizon": REASONING},
-    tools={"k2_horizon": TOOLS},
+    tools={"k2_horizon": ToolFormat(blocks=(BLOCK,))},
     names=(NameSign("k2-horizon", "k2_horizon", "k2_horizon"),),
     reasoning_signs=(TemplateSign("<ifm|think", "k2_horizon"),),
     tool_signs=(TemplateSign("<ifm|tool_calls>", "k2_horizon"),),

@@ -24,21 +24,16 @@ CALL = CallFormat(
     closes=("<|tool_call_end|>",),
     fillers=("}", "```", "<|tool_call_argument_end|>"),
 )
-TOOLS = ToolFormat(
+BLOCK = CallBlock(
+    # Now and then the model writes the singular.
+    opens=("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"),
+    closes=("<|tool_calls_section_end|>", "<|tool_call_section_end|>"),
     calls=(CALL,),
-    blocks=(
-        CallBlock(
-            # Now and then the model writes the singular.
-            opens=("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"),
-            closes=("<|tool_calls_section_end|>", "<|tool_call_section_end|>"),
-            calls=(CALL,),
-        ),
-    ),
 )
 
 FAMILY = Family(
     reasoning={"kimi_k2": REASONING},
-    tools={"kimi_k2": TOOLS},
+    tools={"kimi_k2": ToolFormat(calls=(CALL,), blocks=(BLOCK,))},
     names=(NameSign("kimi-k2", "kimi_k2", "kimi_k2"),),
     tool_signs=(TemplateSign("<|tool_calls_section_begin|>", "kimi_k2"),),
     think_tags={"kimi_k2": "kimi_k2"},

@@ -11,20 +11,16 @@ from responses_gateway.parsers.format import (
     ToolFormat,
 )
 
-TOOLS = ToolFormat(
-    calls=(
-        CallFormat(
-            opens=("<function name=",),
-            header=CallHeader(ends=(">",)),
-            arguments=TaggedParameters(opens=("<param name=",), heads=(">",), closes=("</param>",)),
-            closes=("</function>",),
-        ),
-    )
+CALL = CallFormat(
+    opens=("<function name=",),
+    header=CallHeader(ends=(">",)),
+    arguments=TaggedParameters(opens=("<param name=",), heads=(">",), closes=("</param>",)),
+    closes=("</function>",),
 )
 
 FAMILY = Family(
     reasoning={"minicpmv": REASONING},
-    tools={"minicpm5": TOOLS},
+    tools={"minicpm5": ToolFormat(calls=(CALL,))},
     names=(NameSign("minicpm5", "minicpmv", "minicpm5"),),
     tool_signs=(TemplateSign("<function name=", "minicpm5"),),
 )

@@ -23,13 +23,11 @@ CALL = CallFormat(
     arguments=NestedElements(prefix=MARK),
     closes=(f"{MARK}</invoke>",),
 )
-TOOLS = ToolFormat(
-    blocks=(CallBlock(opens=(f"{MARK}<tool_call>",), closes=(f"{MARK}</tool_call>",), calls=(CALL,), first=r"\]"),)
-)
+BLOCK = CallBlock(opens=(f"{MARK}<tool_call>",), closes=(f"{MARK}</tool_call>",), calls=(CALL,), first=r"\]")
 
 FAMILY = Family(
     reasoning={"minimax_m3": REASONING},
-    tools={"minimax_m3": TOOLS},
+    tools={"minimax_m3": ToolFormat(blocks=(BLOCK,))},
     names=(NameSign("minimax-m3", "minimax_m3", "minimax_m3"),),
     tool_signs=(TemplateSign(MARK, "minimax_m3"),),
     think_tags={"minimax_m3": "minimax_m3"},

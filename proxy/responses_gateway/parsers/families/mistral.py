@@ -26,11 +26,10 @@ NAMED = CallFormat(
     arguments=JsonArguments(),
     fillers=("[/TOOL_CALLS]",),
 )
-TOOLS = ToolFormat(calls=(ARRAY, NAMED))
 
 FAMILY = Family(
     reasoning={"mistral": REASONING},
-    tools={"mistral": TOOLS},
+    tools={"mistral": ToolFormat(calls=(ARRAY, NAMED))},
     names=tuple(NameSign(name, "mistral", "mistral") for name in ("mistral", "magistral", "ministral", "devstral")),
     reasoning_signs=(TemplateSign("[THINK]", "mistral"),),
     tool_signs=(TemplateSign("[TOOL_CALLS]", "mistral"),),

@@ -23,11 +23,10 @@ CHANNELS = ChannelFormat(
     reasoning=("analysis",),
 )
 REASONING = ReasoningFormat(channels=CHANNELS)
-TOOLS = ToolFormat(channels=CHANNELS)
 
 FAMILY = Family(
     reasoning={"openai_gptoss": REASONING},
-    tools={"openai": TOOLS},
+    tools={"openai": ToolFormat(channels=CHANNELS)},
     names=(NameSign("gpt-oss", "openai_gptoss", "openai", priority=3),),
     reasoning_signs=(TemplateSign("<|channel|>analysis", "openai_gptoss"),),
     tool_signs=(TemplateSign("<|channel|>commentary", "openai"),),

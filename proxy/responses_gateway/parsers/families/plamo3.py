@@ -36,11 +36,10 @@ CALL = CallFormat(
 BLOCK = CallBlock(
     opens=(_begin("tool_requests"),), closes=(_end("tool_requests"),), calls=(CALL,), fillers=(_end("tool_request"),)
 )
-TOOLS = ToolFormat(blocks=(BLOCK,))
 
 FAMILY = Family(
     reasoning={"plamo3": REASONING},
-    tools={"plamo3": TOOLS},
+    tools={"plamo3": ToolFormat(blocks=(BLOCK,))},
     names=(NameSign("plamo-3", "plamo3", "plamo3"), NameSign("plamo3", "plamo3", "plamo3")),
     reasoning_signs=(TemplateSign(_begin("think"), "plamo3"), TemplateSign("begin_think:plamo", "plamo3")),
     tool_signs=(TemplateSign(_begin("tool_requests"), "plamo3"), TemplateSign("begin_tool_requests:plamo", "plamo3")),

@@ -24,17 +24,13 @@ CALL = CallFormat(
     ),
     closes=("</steptml:invoke>", "<｜tool_call_end｜>"),
 )
-TOOLS = ToolFormat(
-    blocks=(
-        CallBlock(
-            opens=("<｜tool_calls_begin｜>",), closes=("<｜tool_calls_end｜>",), calls=(CALL,), fillers=("<｜tool_call_end｜>",)
-        ),
-    )
+BLOCK = CallBlock(
+    opens=("<｜tool_calls_begin｜>",), closes=("<｜tool_calls_end｜>",), calls=(CALL,), fillers=("<｜tool_call_end｜>",)
 )
 
 FAMILY = Family(
     reasoning=dict.fromkeys(("step3", "step3p5", "step5"), REASONING),
-    tools={"step3": TOOLS, "step3p5": qwen3_coder.TOOLS, "step5": qwen3_coder.TOOLS},
+    tools={"step3": ToolFormat(blocks=(BLOCK,)), "step3p5": qwen3_coder.TOOLS, "step5": qwen3_coder.TOOLS},
     names=(
         NameSign("step3", "step3", "step3"),
         *(NameSign(name, "step3p5", "step3p5") for name in ("step3p5", "step-3.5", "step-3.7")),
