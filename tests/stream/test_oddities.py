@@ -55,6 +55,48 @@ def test_garbage_behind_the_reason_takes_nothing_back(garbage: bytes) -> None:
     assert play(text("Hi"), finish("length"), garbage).response["status"] == "incomplete"
 
 
+CITED = {"type": "url_citation", "url_citation": {"url": "https://a.example/x", "title": "A", "start_index": 0, "end_index": 5}}
+WHOLE = {"type": "url_citation", "url_citation": {"url": "https://b.example/", "content": "…"}}
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_what_a_server_cites_is_cited(streamed: bool) -> None:
+    """OpenRouter searches by itself, and OpenAI's search models do; the first may repeat what it cited."""
+    text_of_it = {"content": "Paris is the capital."}
+    other = [{"type": "file"}, None, {"type": "url_citation"}, {"type": "url_citation", "url_citation": {"url": 3}}]
+    if streamed:
+        later = {"content": "", "annotations": [CITED, WHOLE, *other]}
+        played = play(chunk(text_of_it), chunk({"annotations": [CITED]}), chunk(later), finish())
+    else:
+        message = {**text_of_it, "annotations": [CITED, WHOLE, *other, CITED]}
+        played = completion(json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}).encode())
+    (item,) = played.response["output"]
+    assert item["content"][0]["annotations"] == [
+        {"type": "url_citation", "url": "https://a.example/x", "title": "A", "start_index": 0, "end_index": 5},
+        {"type": "url_citation", "url": "https://b.example/", "title": "", "start_index": 0, "end_index": 0},
+    ]
+
+
+def test_what_is_cited_beyond_the_text_or_without_one_ends_with_it() -> None:
+    far = {"type": "url_citation", "url_citation": {"url": "https://a.example/", "start_index": 7, "end_index": 900}}
+    played = play(chunk({"annotations": [CITED]}), text("Hi"), chunk({"annotations": [far]}), finish())
+    (item,) = played.response["output"]
+    assert [(note["start_index"], note["end_index"]) for note in item["content"][0]["annotations"]] == [(2, 2)]
+    assert played.translator.repairs["citation_of_nothing"] == 1
+
+
+def test_an_answer_cites_no_more_than_can_be_read() -> None:
+    many = [{"type": "url_citation", "url_citation": {"url": f"https://a.example/{number}"}} for number in range(2000)]
+    played = play(text("Hi"), *(chunk({"annotations": many[start : start + 100]}) for start in range(0, 2000, 100)), finish())
+    assert len(played.response["output"][0]["content"][0]["annotations"]) == 100
+
+
+def test_an_image_in_an_answer_is_counted_as_left_out() -> None:
+    images = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]
+    played = play(text("Here it is."), chunk({"images": images}), finish())
+    assert (played.said, played.translator.repairs["image_left_out"]) == ([("text", "Here it is.")], 1)
+
+
 def test_the_thought_that_googles_api_marks_in_the_text_is_no_part_of_it() -> None:
     marked = {"extra_content": {"google": {"thought": True}}}
     signed = {"content": " <thought>", "extra_content": {"google": {"thought_signature": "abc"}}}

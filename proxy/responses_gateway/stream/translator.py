@@ -104,7 +104,9 @@ class Translator:
         self.tokens = TokenCounter(options.encode, options.thoughts)
         self.answer = new_answer(options, self.lifecycle, self.tokens, options.markup, options.start)
         self.answers = [self.answer]
-        self.early = EarlyTurns() if options.goes_on and not options.hides_answer else None
+        # Whether there are any is asked first, because a property is a call for each request.
+        goes_on = options.early_ends is not None and options.goes_on and not options.hides_answer
+        self.early = EarlyTurns() if goes_on else None
         self.needs: Needs = None
         self.ended = False  # all but the terminal event is written
         self.error: ApiError | None = None

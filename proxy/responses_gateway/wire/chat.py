@@ -83,6 +83,8 @@ class Delta(msgspec.Struct, gc=False):
     tool_calls: list[ToolCallDelta] | None = None
     function_call: FunctionDelta | None = None
     extra_content: Any = None  # Google's API marks thoughts with it
+    annotations: Any = None  # of servers that search themselves
+    images: Any = None  # OpenRouter
     finish_reason: None = None  # `converted` gives it to the choice
 
 

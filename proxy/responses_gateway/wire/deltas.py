@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from responses_gateway.wire.chat import TokenLogprob
+from responses_gateway.wire.hosted import CitedSource
 
 FinishReason = Literal["stop", "length", "content_filter", "error"]
 
@@ -65,9 +66,13 @@ class ToolCallExtra(msgspec.Struct, gc=False):
 
 
 class Citation(msgspec.Struct, gc=False):
-    """What stands before this in the text is taken from the source with this number."""
+    """What stands before this in the text is taken from the source with this number; or what stands between these indices, in
+    code points, from a `source` that the server names. An `end` of 0: it does not tell where."""
 
-    number: int
+    number: int = 0
+    source: CitedSource | None = None
+    start: int = 0
+    end: int = 0
 
 
 class Finish(msgspec.Struct, gc=False):

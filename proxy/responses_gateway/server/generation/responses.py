@@ -59,6 +59,7 @@ _T = TypeVar("_T")
 _NO_LOGPROBS = Loss("parameter", "include", "ignored", "the backend sent no log probabilities")
 _NO_TOKENS = Loss("parameter", "include", "ignored", "no item has the ids and log probabilities of the last tokens")
 _NO_CALL = Loss("parameter", "tool_choice", "ignored", "the backend let the model answer without the call that it was to make")
+_NO_IMAGES = Loss("item", "image", "ignored", "an image in the answer was left out")
 # How long the end of a response waits to be stored, in seconds, unless the gateway stops.
 STORE_LIMIT = 30
 # Items of an answer that are no calls.
@@ -517,6 +518,8 @@ def answer_losses(prepared: PreparedRequest, translator: Translator) -> list[Los
         losses.append(_NO_TOKENS)
     if "tool_choice" in prepared.call.body and _lacks_call(prepared, translator):
         losses.append(_NO_CALL)
+    if "image_left_out" in translator.lifecycle.repairs:
+        losses.append(_NO_IMAGES)
     repairs = sorted(REPAIRS & translator.lifecycle.repairs.keys())
     if repairs:
         repaired = Loss("item", "function_call", "adapted", f"the arguments of a call were repaired: {', '.join(repairs)}")

@@ -408,6 +408,8 @@ def continued(field: State, chunk: Chunk) -> str | None:
         or delta.refusal
         or delta.function_call is not None
         or delta.extra_content is not None
+        or delta.annotations
+        or delta.images
     ):
         return None
     thinking = delta.reasoning or delta.reasoning_content or delta.thinking or delta.reasoning_text

@@ -22,7 +22,7 @@ from responses_gateway.stream.items.text_items import TextItem
 from responses_gateway.stream.lifecycle.pending import PendingDeltas, WhiteSpace
 from responses_gateway.stream.lifecycle.turn import CallLimits, Turn
 from responses_gateway.stream.options import StreamOptions
-from responses_gateway.stream.reading.citations import LONGEST_SENTENCE, CitationReader, sentence_start
+from responses_gateway.stream.reading.citations import LONGEST_SENTENCE, MOST_CITED, CitationReader, sentence_start
 from responses_gateway.stream.tokens.counter import said_more
 from responses_gateway.stream.writer.interface import EventWriter, ItemStatus, TextKind
 from responses_gateway.wire.deltas import (
@@ -417,10 +417,16 @@ class Lifecycle:
         self.call = None
 
     def _cite(self, delta: Citation) -> None:
-        source = self.sources.get(delta.number)
+        source = delta.source or self.sources.get(delta.number)
         if source is not None and self.item is not None:
             text, length = self.item.end(LONGEST_SENTENCE)
-            self.item.annotate(source.annotation(length - len(text) + sentence_start(text), length))
+            if delta.source is None:
+                self.item.annotate(source.annotation(length - len(text) + sentence_start(text), length))
+                return
+            # The server may have counted what stands in no item, and may repeat what it cited.
+            annotation = source.annotation(min(delta.start, length), min(delta.end, length))
+            if annotation not in self.item.annotations and len(self.item.annotations) < MOST_CITED:
+                self.item.annotate(annotation)
 
     def _drop_citation(self, _delta: Citation) -> None:
         """Count a mark that stands behind no text of the answer."""

@@ -7,8 +7,9 @@ source. Such a mark is taken out of the text while it streams, wherever the back
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from responses_gateway.wire import chat
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.deltas import Citation, Delta, Text
 from responses_gateway.wire.hosted import CitedSource
@@ -19,6 +20,7 @@ _MARK = re.compile(r" ?【(\d{1,4}(?:\s*,\s*\d{1,4})*)(?:†[^【】\n]{0,60})?�
 _BEGUN = re.compile(r" ?【[^【】\n]{0,90}$| $")
 # Characters of the sentence before a mark: of a longer one the annotation has the end.
 LONGEST_SENTENCE = 1000
+MOST_CITED = 100  # sources that a server cites in one text
 _SENTENCE_END = re.compile(r"[.!?。！？]\s+|[。！？]|\n")
 
 
@@ -82,6 +84,21 @@ class CitationReader:
             text = " " + text
         self._spaced = False
         out.append(Text(text, logprobs))
+
+
+def attached(delta: chat.Delta, repairs: dict[str, int]) -> Iterator[Citation]:
+    """Yield the sources that a server cites which searches by itself, as OpenAI's chat API has them. Images have no item: they
+    are counted."""
+    if delta.images:
+        repairs["image_left_out"] += 1
+    for annotation in delta.annotations[:MOST_CITED] if isinstance(delta.annotations, list) else ():
+        match annotation:
+            case {"type": "url_citation", "url_citation": {"url": str(url), **fields}}:
+                title = fields.get("title")
+                start = fields.get("start_index")
+                end = fields.get("end_index")
+                place = (start, end) if type(start) is int and type(end) is int and 0 <= start < end else (0, 0)
+                yield Citation(0, CitedSource(0, title if isinstance(title, str) else "", url), *place)
 
 
 def sentence_start(text: str) -> int:

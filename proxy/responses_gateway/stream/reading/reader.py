@@ -11,6 +11,7 @@ from copy import copy
 from typing import Any, TypeAlias
 
 from responses_gateway.stream.reading.calls import CallReader
+from responses_gateway.stream.reading.citations import attached
 from responses_gateway.stream.reading.logprobs import spelled, within
 from responses_gateway.stream.writer.interface import TextKind
 from responses_gateway.wire import chat
@@ -183,7 +184,7 @@ class Reader:
             self._messages_come = self._messages_come or chat.brings_more(message)
             return message
         self.repairs["message_repeated"] += 1
-        rest = chat.Delta()
+        rest = chat.Delta(annotations=message.annotations, images=message.images)
         if not self._text_came:
             rest.content = message.content
             rest.refusal = message.refusal
@@ -240,6 +241,7 @@ class Reader:
         if refusal:
             self._text_came = True
             out.append(Text(refusal) if self._refusal_as_text else Refusal(refusal))
+        out += attached(delta, self.repairs) if delta.annotations or delta.images else ()
 
     def _beyond_echo(self, content: str, reasoning: str) -> str | None:
         """Keep back a text that begins with the thought, in marks, because some servers send it in both places (MiniMax-M3, in
