@@ -133,3 +133,16 @@ def test_a_forced_call_of_a_tool_that_the_gateway_runs_was_made() -> None:
             assert len(talking.requests) == 2
 
     run(test())
+
+
+@pytest.mark.parametrize("images", [[{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], []])
+def test_an_image_in_an_answer_is_a_loss(images: list[Any]) -> None:
+    async def test() -> None:
+        said = [chunk({"content": "Here it is."}), chunk({"images": images}), chunk({}, "stop"), b"data: [DONE]\n\n"]
+        async with backend(streaming(*said)) as behind, gateway(behind.url) as served:
+            whole = await post(served, stream=False)
+            assert whole.json["output"][0]["content"][0]["text"] == "Here it is."
+            lost = whole.headers.get("x-responses-gateway-losses", "")
+            assert ('ignored="item:image"' in lost) is bool(images), lost
+
+    run(test())
