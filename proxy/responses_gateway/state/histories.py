@@ -128,12 +128,11 @@ class HistoryTable:
         rows = sql.execute(_CHAIN + "SELECT key FROM chain ORDER BY depth DESC", (end, 0)).fetchall()
         number = {row[0]: count for count, row in enumerate(rows, 1)}  # of items up to a place
         statement = "SELECT r.input_begin, r.input_end, r.output_end FROM chain c JOIN responses r ON r.input_end = c.key"
-        inputs: set[int] = set()
-        outputs: set[int] = set()
-        for begin, middle, last in sql.execute(_CHAIN + statement, (end, 0)).fetchall():
-            inputs.update(range(number.get(begin, 0), number[middle]))
-            outputs.update(range(number[middle], number.get(last, 0)))
-        return frozenset(positions) & (inputs - outputs)
+        responses = sql.execute(_CHAIN + statement, (end, 0)).fetchall()
+        inputs = [range(number.get(begin, 0), number[middle]) for begin, middle, _ in responses]
+        outputs = [range(number[middle], number.get(last, 0)) for _, middle, last in responses]
+        came_in = {position for position in positions if any(position in span for span in inputs)}
+        return frozenset(position for position in came_in if not any(position in span for span in outputs))
 
     @transaction
     def find(self, sql: Sql, tenant: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
