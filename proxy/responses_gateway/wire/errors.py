@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -122,6 +123,11 @@ class ApiError(Exception):
         self.quoted = quoted
         self.final = final
         self.reason: str | None = None  # for logs and metrics: why a backend could not be reached
+
+    @property
+    def retry_header(self) -> str | None:
+        """The value of `Retry-After`, in whole seconds, if it is known when to try again."""
+        return None if self.retry_after is None else str(math.ceil(self.retry_after))
 
     def of_gateway_key(self) -> ApiError:
         """Return the error for a request that had the gateway's own key, or none: `gateway_key_refused` if that is why."""

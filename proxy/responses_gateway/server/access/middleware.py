@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -348,9 +347,7 @@ def protocol_of(request: web.Request) -> ClientProtocol:
 
 def error_response(error: ApiError, request: web.Request) -> web.Response:
     """Return the error as an HTTP answer, in the words of the protocol that the client speaks."""
-    headers = {}
-    if error.retry_after is not None:
-        headers["Retry-After"] = str(math.ceil(error.retry_after))
+    headers = {} if error.retry_header is None else {"Retry-After": error.retry_header}
     if error.final:
         headers["X-Should-Retry"] = "false"
     status, body = protocol_of(request).error(error, request[EXCHANGE].request_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from typing import Any
 
@@ -96,8 +95,8 @@ def error_frame(error: ApiError, stream_id: object = None) -> Message:
     """Return the frame of an error, with the header that it has over HTTP. `stream_id` is the client's name of what failed, if
     it has one."""
     frame: Message = {"type": "error", "status": error.status, **error.body()}
-    if error.retry_after is not None:
-        frame["headers"] = {"retry-after": str(math.ceil(error.retry_after))}
+    if error.retry_header is not None:
+        frame["headers"] = {"retry-after": error.retry_header}
     if isinstance(stream_id, str) and len(stream_id) <= _LONGEST_STREAM_ID:
         frame["stream_id"] = stream_id
     return frame
