@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from responses_gateway.simulator import RECEIVED, create_app, serving
 from tests.hosted.websites import searched_web
+from tests.request.builders import developer, user
 from tests.server.resources.test_websocket_resource import Socket, connect
-from tests.server.running_gateway import Served, gateway, post, run
+from tests.server.running_gateway import Served, ask, gateway, post, run
 from tests.thoroughness import THOROUGH
 
 Item = dict[str, Any]
@@ -84,20 +84,12 @@ class Way:
         if self.name == "references":
             return {"input": [*(_reference(item) if chance.random() < 0.7 else item for item in self._history), *items]}
         if not self._last:
-            async with (
-                aiohttp.ClientSession() as session,
-                session.post(f"{self._served.url}/v1/conversations", json={}) as made,
-            ):
-                self._conversation = (await made.json())["id"]
+            self._conversation = (await ask(self._served, "POST", "/v1/conversations", json={})).json["id"]
         return {"input": items, "conversation": self._conversation}
 
 
 def _reference(item: Item) -> Item:
     return {"type": "item_reference", "id": item["id"]} if "id" in item else item
-
-
-def message(text: str, role: str = "user") -> Item:
-    return {"type": "message", "role": role, "content": text}
 
 
 def next_items(
@@ -106,12 +98,12 @@ def next_items(
     """Return what the next request of each way has, and whether it begins anew, as Codex does after a compaction. `managed`:
     the gateway decides what is replaced by a summary."""
     length = chance.choice((1, 1500)) if managed else 1
-    question = message(f"scenario: {chance.choice(SCENARIOS)}, number {turn}{' and so on' * length}")
+    question = user(f"scenario: {chance.choice(SCENARIOS)}, number {turn}{' and so on' * length}")
     if summed_up and not managed and chance.random() < 0.6:
-        task = message("The task is to be brief.")
+        task = user("The task is to be brief.")
         return lambda way: [task, *way.summary, question], True
     results = [chance.choice(RESULTS) for _ in range(calls)]
-    others = [message("Mind the gap.", "developer")] if chance.random() < 0.2 else []
+    others = [developer("Mind the gap.")] if chance.random() < 0.2 else []
     if turn and chance.random() < 0.15:
         others.append({"type": "compaction_trigger"})
     elif chance.random() < 0.7 or not (results or others):
