@@ -83,7 +83,7 @@ class Servers:
     def goes_on(self, ids: Sequence[int]) -> bytes:
         body = {**self.body, "prompt": list(ids), "skip_special_tokens": self._raw}
         prompt, tokens = completion_plan(body, ids, self._app)
-        return bytes_of(completion_frames(body, prompt, tokens, cut=False))
+        return bytes_of(completion_frames(body, prompt, tokens, cut=False, cached=0))
 
     def markup(self) -> Markup | None:
         """Return what reads an answer of the first server."""

@@ -62,7 +62,7 @@ def _max_tokens(body: dict[str, Any]) -> int:
 
 
 def completion_frames(
-    body: dict[str, Any], prompt: TokenPrompt, tokens: list[Token], *, cut: bool, cached: int | None = 0
+    body: dict[str, Any], prompt: TokenPrompt, tokens: list[Token], *, cut: bool, cached: int | None
 ) -> Frames:
     """Build the frames of a continuation, with all of its ids where they are wanted. `cached`: what the usage tells."""
     hidden = frozenset() if body.get("skip_special_tokens") is False else _HIDDEN
