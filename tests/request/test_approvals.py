@@ -24,7 +24,7 @@ def read(*items: dict[str, Any]) -> Approvals:
 
 def test_an_approved_call_is_to_be_run() -> None:
     (approval,) = read(REQUEST, YES).approved.values()
-    assert approval == ("input[1]", "mcpr_1", "bank", "pay", "{}")
+    assert approval == ("input[1]", "mcpr_1", "bank", "pay", "{}", False)
 
 
 def test_a_call_that_was_made_is_not_run_again() -> None:

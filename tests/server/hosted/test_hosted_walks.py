@@ -200,7 +200,8 @@ class Walk:
             return
         await self._check(final, plan, body)
         if any(item.get("approval_request_id") and item.get("error") is None for item in final["output"]):
-            again = await post(self.served, body, max_output_tokens=STEP * len(self.plans) + STEP // 2)
+            decisions = [item for item in body["input"] if "role" not in item]  # behind a message they would be history
+            again = await post(self.served, body, input=decisions, max_output_tokens=STEP * len(self.plans) + STEP // 2)
             assert again.json["error"]["code"] == "approval_already_used"
 
     async def in_background(self) -> None:

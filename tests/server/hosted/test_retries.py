@@ -247,6 +247,23 @@ def test_an_approval_in_the_history_whose_call_left_no_trace_is_not_made_again()
     run(test())
 
 
+@pytest.mark.parametrize("store", ["memory", "none"])
+def test_a_session_that_keeps_its_history_itself_goes_on_behind_a_failure_that_used_up_an_approval(store: str) -> None:
+    """The Agents SDK throws for the failed response, so its user has nothing of it to send back."""
+
+    async def test() -> None:
+        async with model(PAY, 500, says("Well."), mcp_servers=ASKING, store=store, retries=0) as (served, talking):
+            first, approval = await asked_to_approve(served, input=[QUESTION])
+            given = [QUESTION, *first["output"], approval]
+            failed = (await post(served, tools=[MCP], input=given, store=False)).final
+            assert_used(await post(served, tools=[MCP], input=given, store=False), approval, failed["id"])
+            answer = (await post(served, tools=[MCP], input=[*given, QUESTION], store=False)).final
+            assert (answer["status"], kinds(answer), runs(served)) == ("completed", ["message"], 1)
+            assert "Whether it was carried out is not known" in json.dumps(talking.requests[-1]["messages"])
+
+    run(test())
+
+
 def test_an_approval_behind_which_the_model_went_on_runs_nothing() -> None:
     """Some clients leave the calls of a server out of the history that they send."""
 

@@ -24,13 +24,14 @@ REQUEST_ID = {"mcp_approval_request": "id", "mcp_approval_response": "approval_r
 
 class Approval(NamedTuple):
     """A call that the client has approved, and that was not run yet. `path` is where the client said so (`input[0]`),
-    `request_id` is the id of the request."""
+    `request_id` is the id of the request. `followed`: a message stands behind it."""
 
     path: str
     request_id: str
     server_label: str
     name: str
     arguments: str
+    followed: bool = False
 
 
 class Approvals(NamedTuple):
@@ -76,6 +77,9 @@ class _ApprovalReader:
         elif _is_of_model(entry):  # which has gone on since the client decided
             self.not_run.update(dict.fromkeys(self.approved, INTERRUPTED))
             self.approved.clear()
+        elif entry.kind == "message":
+            for request_id, approval in self.approved.items():
+                self.approved[request_id] = approval._replace(followed=True)
 
     def _request(self, entry: Entry) -> None:
         request_id = filled_text(entry.item, "id", entry.path)

@@ -137,10 +137,11 @@ class HostedTurns:
         return with_approved(body, results, self._policy, may_call=not self.out_of_calls)
 
     async def _take(self, approved: Sequence[Approval]) -> Sequence[Approval]:
-        """Use up approvals; return those that were not used before. Raise `ApiError` if the request itself has another one."""
+        """Use up approvals; return those that were not used before. Raise `ApiError` if the request itself gives another one,
+        and has no message behind it: a client that keeps its history itself sends the approval for ever."""
         while used := await self._use_approvals([call.request_id for call in approved], self._response_id):
             for call in approved:
-                if call.request_id in used and call.path.startswith("input"):
+                if call.request_id in used and call.path.startswith("input") and not call.followed:
                     message = (
                         f"The approval of '{call.request_id[:100]}' was used already, by the response {used[call.request_id]}. "
                         "An approval runs its call once: continue from that response, or have the model ask again."
