@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -11,6 +11,11 @@ import msgspec
 from responses_gateway.state import histories
 from responses_gateway.state.interfaces import Database, Sql, add_row, transaction
 from responses_gateway.state.records import Conversation, NewItem, Place, new_id
+
+# The places before the inputs of the responses that failed with the last item of a conversation as the end of their input.
+_FAILED_BEFORE = (
+    "SELECT input_begin FROM responses WHERE input_end = ? AND conversation = ? AND status IN ('failed', 'cancelled')"
+)
 
 
 @dataclass(eq=False)
@@ -41,6 +46,18 @@ class ConversationTable:
     def get(self, sql: Sql, tenant: str, conversation_id: str) -> Conversation | None:
         """Return a conversation; None if there is none with this id."""
         return get(sql, tenant, conversation_id)
+
+    @transaction
+    def continued(self, sql: Sql, tenant: str, conversation_id: str, items: Sequence[dict[str, Any]]) -> Conversation | None:
+        """Return a conversation as a request with these items continues it: without what the last request left there, if that
+        failed and its client asks the same again."""
+        conversation = get(sql, tenant, conversation_id)
+        if conversation is None:
+            return None
+        end = conversation.end
+        rows = sql.execute(_FAILED_BEFORE, (end, conversation_id)).fetchall()
+        begin = next((row[0] for row in rows if histories.known_end(sql, tenant, row[0], items) == end), end)
+        return replace(conversation, end=begin)
 
     @transaction
     def update(self, sql: Sql, tenant: str, conversation_id: str, metadata: dict[str, Any]) -> Conversation | None:

@@ -150,6 +150,12 @@ def exists(sql: Sql, place: Place) -> bool:
     return not place or sql.execute("SELECT 1 FROM nodes WHERE key = ?", (place,)).fetchone() is not None
 
 
+def known_end(sql: Sql, tenant: str, place: Place, items: Sequence[dict[str, Any]]) -> Place | None:
+    """Return the place of the last of these items after a place; None if they do not all stand there."""
+    places = [place, *_known_beginning(sql, place, _digests(tenant, items)[0])]
+    return places[-1] if len(places) > len(items) else None
+
+
 def append(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem]) -> Place:
     """Add items after a place, reusing those that are already there. Return the place of the last one."""
     return [place, *append_each(sql, tenant, place, items)][-1]

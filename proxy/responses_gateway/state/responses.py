@@ -13,11 +13,13 @@ from responses_gateway.state.records import ACTIVE, Ages, NewItem, Place, Respon
 
 # How long the log of a stream that was not requested in the background is kept, in seconds.
 _LOG_KEPT = 3600.0
-# The statuses that continue a conversation: after a failure the client will ask again, unless tools were run.
+# The statuses with which a conversation continues with the output, too: what failed is half an answer, unless tools were run.
 _CONTINUED = frozenset({"completed", "incomplete"})
 # Nobody runs it, nor will: those that wait for their completion window are queued.
 _HAS_ENDED = "alive_until IS NULL AND status <> 'queued'"
 _COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end, session"
+# The places before the input of a response, of its last item, and of the last item of the output.
+_Ends = tuple[Place, Place, Place]
 # Tables of which rows belong to a response that has not ended.
 _OF_ACTIVE = ("events", "journals", "waiting")
 # The tokens of a response in no rollout, and of those that it continues or that continue it, if none of them is there any more.
@@ -86,9 +88,9 @@ class ResponseTable:
 # ---- inside an open transaction ----------------------------------------------------------------------------------------
 
 
-def insert(sql: Sql, record: ResponseRecord, expires_at: float, running: Running | None) -> Place:
-    """Write a response, which `running` runs. Return the place of its last output item."""
-    input_begin, input_end, output_end = _ends(sql, record)
+def insert(sql: Sql, record: ResponseRecord, expires_at: float, running: Running | None) -> _Ends:
+    """Write a response, which `running` runs. Return its places."""
+    input_begin, input_end, output_end = ends = _ends(sql, record)
     row = {
         "id": record.id,
         "tenant": record.tenant,
@@ -109,22 +111,22 @@ def insert(sql: Sql, record: ResponseRecord, expires_at: float, running: Running
     if running is not None:
         row |= {"worker": running.worker, "alive_until": running.until}
     add_row(sql, "responses", row)
-    return output_end
+    return ends
 
 
 def save(sql: Sql, record: ResponseRecord, retention: float) -> bool:
     """Write the end of a response. Return False if it had already ended, was deleted, or is run by another process by now."""
     expires_at = record.created_at + retention
     # What is detached was written when it began.
-    end = _update(sql, record) if record.detached else insert(sql, record, expires_at, None)
-    if end is None:
+    ends = _update(sql, record) if record.detached else insert(sql, record, expires_at, None)
+    if ends is None:
         return False
-    if record.conversation is not None and (record.status in _CONTINUED or record.tools_ran):
-        _continue_conversation(sql, record, record.conversation, end, expires_at)
+    if record.conversation is not None:
+        _continue_conversation(sql, record, record.conversation, ends, expires_at)
     return True
 
 
-def _update(sql: Sql, record: ResponseRecord) -> Place | None:
+def _update(sql: Sql, record: ResponseRecord) -> _Ends | None:
     statement = "SELECT input_end FROM responses WHERE id = ? AND status IN (?, ?) AND worker = coalesce(?, worker)"
     old = sql.execute(statement, (record.id, *ACTIVE, record.worker)).fetchone()
     if old is None:
@@ -139,7 +141,7 @@ def _update(sql: Sql, record: ResponseRecord) -> Place | None:
     )
     if old[0] != ends[1]:
         histories.prune(sql, old[0])
-    return ends[2]
+    return ends
 
 
 def is_active(sql: Sql, response_id: str) -> bool:
@@ -190,8 +192,7 @@ def _forget(sql: Sql, response_id: str, ends: Sequence[Place]) -> None:
         histories.prune(sql, end)
 
 
-def _ends(sql: Sql, record: ResponseRecord) -> tuple[Place, Place, Place]:
-    """Return the places before the input, of its last item, and of the last item of the output."""
+def _ends(sql: Sql, record: ResponseRecord) -> _Ends:
     context = record.context
     if not histories.exists(sql, context):
         context = histories.append(sql, record.tenant, 0, record.history)
@@ -215,10 +216,14 @@ def _not_repeated(sql: Sql, record: ResponseRecord, context: Place) -> tuple[Pla
     return (0, items) if row is None else (row[0], items[len(repeated) :])
 
 
-def _continue_conversation(sql: Sql, record: ResponseRecord, conversation_id: str, end: Place, expires_at: float) -> None:
+def _continue_conversation(sql: Sql, record: ResponseRecord, conversation_id: str, ends: _Ends, expires_at: float) -> None:
     conversation = conversations.get(sql, record.tenant, conversation_id)
     if conversation is None:
         return  # deleted while the response ran
-    if conversation.end != record.context:  # it was continued meanwhile: add the items after that
-        end = histories.append(sql, record.tenant, conversation.end, [*record.input, *record.output])
+    goes_on = record.status in _CONTINUED or record.tools_ran
+    _, input_end, output_end = ends
+    end = output_end if goes_on else input_end
+    # It was continued meanwhile, unless the input is there because the same request failed before: add the items after that.
+    if conversation.end not in (record.context, input_end):
+        end = histories.append(sql, record.tenant, conversation.end, [*record.input, *(record.output if goes_on else ())])
     conversations.move(sql, conversation_id, end, expires_at)

@@ -104,8 +104,26 @@ def test_responses_add_to_their_conversation() -> None:
             assert told == ["one", said[0], "two"]
             assert await texts(served, name) == ["one", said[0], "two", said[1]]
             await post(served, input="three", conversation=name, store=False)
-            await post(served, input="scenario: plain fault: drop=text", conversation=name)
-            assert len(await texts(served, name)) == 4  # one was not to be stored, one failed
+            assert len(await texts(served, name)) == 4  # one was not to be stored
+
+    run(test())
+
+
+@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("background", [True, False])
+def test_a_message_whose_answer_fails_stays_in_the_conversation_once(background: bool, again: bool) -> None:
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, gateway(url, store="memory", retries=0) as served:
+            name = (await call(served, "POST", "", {"items": [user("one")]})).json["id"]
+            breaks = "scenario: plain fault: drop=text,times=1"
+            failed = await post(served, input=[user("two"), user(breaks)], conversation=name, background=background)
+            assert (failed.final["status"], await texts(served, name)) == ("failed", ["one", "two", breaks])
+            # Its user asks again, or goes on.
+            answer = await post(served, input=[user("two"), user(breaks)] if again else "four", conversation=name)
+            told = ["one", "two", breaks, *([] if again else ["four"])]
+            assert [message["content"] for message in backend[RECEIVED][-1]["body"]["messages"]] == told
+            assert await texts(served, name) == [*told, answer.final["output"][-1]["content"][0]["text"]]
 
     run(test())
 

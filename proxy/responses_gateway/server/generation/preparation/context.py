@@ -189,7 +189,7 @@ async def _continued(store: Store, tenant: str, request: ResponsesRequest) -> Hi
     if request.conversation is None:
         return History()
     conversation = conversation_id(request)
-    record = await store.conversations.get(tenant, conversation)
+    record = await store.conversations.continued(tenant, conversation, _input_items(request, {}, ()))
     if record is None:
         message = f"Conversation with id '{conversation[:100]}' not found."
         raise ApiError(404, message, param="conversation", code="conversation_not_found")
