@@ -16,6 +16,8 @@ from openai import AsyncOpenAI
 
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import create_app, serving
+from responses_gateway.state.quotas import QuotaTable
+from tests.log_lines import log_lines
 from tests.server.gateway_process import program
 from tests.server.running_gateway import (
     QUESTION,
@@ -143,6 +145,34 @@ def test_a_quota_holds_over_a_websocket_and_for_what_is_relayed() -> None:
                 assert frame["error"]["code"] == "insufficient_quota"
 
     run(test())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_is_relayed_is_charged_before_the_client_has_it_and_may_go(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = {"model": "simulator", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
+    charged = False
+    charge = QuotaTable.charge
+
+    async def slow_charge(*arguments: Any) -> Any:
+        nonlocal charged
+        await asyncio.sleep(0.2)
+        totals = await charge(*arguments)
+        charged = True
+        return totals
+
+    monkeypatch.setattr(QuotaTable, "charge", slow_charge)
+
+    async def test() -> None:
+        async with simulated(store="memory", access_log=True, api_keys=keys({"tokens_per_day": 100_000})) as served:
+            session = aiohttp.ClientSession(headers=bearer(ALICE))
+            async with session, session.post(f"{served.url}/v1/chat/completions", json=chat) as answer:
+                await answer.read()
+                assert charged
+            await until(lambda: written("request"), "the line of the request")
+            assert written("request")[0]["status"] == 200
+
+    with log_lines() as written:
+        run(test())
 
 
 def test_a_client_that_leaves_is_charged_for_what_it_got() -> None:

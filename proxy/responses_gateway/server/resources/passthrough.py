@@ -202,12 +202,11 @@ class Passthrough:
         if not request.can_read_body:
             return None
         size = request.content_length
-        limit = self._settings.max_body_bytes
         # Chat servers do not read compressed bodies.
         if size is None or headers.popall("Content-Encoding", None) is not None:
             return await read_body(request)
-        if size > limit:
-            raise too_large(limit)
+        if size > self._settings.max_body_bytes:
+            raise too_large(self._settings.max_body_bytes)
         if read or (request.content_type == "application/json" and self._pool.needs_model):
             return await read_body(request)
         headers["Content-Length"] = str(size)
@@ -230,6 +229,8 @@ async def _pass_back(
         async for data in answer.content.iter_any():
             if readable:
                 meter.feed(data)
+            if reservation is not None and answer.content.at_eof():  # a client that knows the length has all of it then
+                await reservation.settle(meter.tokens)
             await response.write(data)
         ending = "complete"
         if reservation is not None:
@@ -272,9 +273,8 @@ def _passed_on(request: web.Request, settings: Settings) -> CIMultiDict[str]:
     if settings.identifies_clients:
         proxy = settings.trusted_proxy
         from_proxy = () if proxy is None else (proxy.name_header, proxy.groups_header)
-        for name in (PROXY_SECRET_HEADER, *from_proxy):
-            if name is not None:
-                headers.popall(name, None)
+        for name in filter(None, (PROXY_SECRET_HEADER, *from_proxy)):
+            headers.popall(name, None)
     return headers
 
 
