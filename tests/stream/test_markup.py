@@ -283,6 +283,29 @@ def test_a_call_in_the_text_is_another_one_than_what_the_server_announces_otherw
     assert seen.said == [WEATHER, ("call", "weather", '{"city":"Rome"}')]
 
 
+@pytest.mark.parametrize("read", [raw, rescued])
+def test_a_call_that_the_server_announces_in_pieces_is_that_in_the_text(read: Any) -> None:
+    begins = call(0, "call_1", "weather", "")
+    pieces = [arguments(0, piece) for piece in ('{"ci', 'ty":"Rome"', "}")]
+    assert read(CALL, begins, *pieces, finish("tool_calls")).said == [WEATHER]
+    assert read(begins, *pieces, CALL, finish()).said == [("call", "weather", '{"city":"Rome"}')]
+    # What came twice one way is meant twice, and another call is another one, also where it is cut.
+    assert read(f"{CALL}\n{CALL}", begins, *pieces, finish("tool_calls")).said == [WEATHER, WEATHER]
+    other = [arguments(0, piece) for piece in ('{"city":"Ro', 'stock"}')]
+    rostock = ("call", "weather", '{"city":"Rostock"}')
+    assert read(CALL, begins, *other, finish("tool_calls")).said == [WEATHER, rostock]
+    assert read(begins, *other, CALL, finish()).said == [rostock, WEATHER]
+    seen = read(CALL, begins, other[0], finish("length"))
+    assert (seen.said[0], seen.response["status"]) == (WEATHER, "incomplete")
+    assert [item["arguments"] for item in seen.response["output"]] == ['{"city": "Rome"}', '{"city":"Ro']
+
+
+def test_calls_in_the_text_and_announced_side_by_side_are_told_apart() -> None:
+    two = [call(0, "a", "weather", '{"city":'), call(1, "b", "weather", '{"city":')]
+    rest = [arguments(1, '"Oslo"}'), arguments(0, '"Rome"}'), finish("tool_calls")]
+    assert rescued(CALL, *two, *rest).said == [WEATHER, ("call", "weather", '{"city":"Oslo"}')]
+
+
 def test_no_arguments_yet_are_not_those_of_a_call_in_the_text() -> None:
     clock = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
     seen = rescued(clock, call(0, "call_1", "clock", ""), arguments(0, '{"zone":"x"}'), finish("tool_calls"))

@@ -88,8 +88,7 @@ class Markup:
         self._thinking = False  # the last delta of the parser was reasoning
         self._calls = _FIRST_CALL
         self._numbers: dict[int, int] = {}
-        self._found: dict[int, list[str]] = {}  # name and arguments of whole calls in the text, by their index
-        self._repeated: set[int] = set()  # indices under which the backend announces these once more
+        self._calls_once = _CallsOnce()
         self._logprobs = ParsedLogprobs()
         self._repairs: Counter[str] = Counter()
 
@@ -110,7 +109,7 @@ class Markup:
     @property
     def holds(self) -> bool:
         """Whether some of the text waits for what comes next; False where the parser does not tell."""
-        return self._parser.holds
+        return self._parser.holds or bool(self._calls_once.held)
 
     def observe(self, chunk: Chunk) -> None:
         """Take the ids of the last tokens of the prompt, if a chunk has them: they come before any text."""
@@ -139,24 +138,11 @@ class Markup:
                 text_came = True
                 self._field = self._field or type(delta) is Reasoning
                 if self._fed or self._begins:
-                    out += self.finish("stop")
-                if type(delta) is ToolCall and self._is_found(delta, deltas):
-                    self._repeated.add(delta.index)
-            if getattr(delta, "index", None) not in self._repeated:
-                out.append(delta)
+                    out += self._end_stretch("stop")
+            out.append(delta)
         if token_ids and not text_came:  # of text that the backend still holds back
             out += self._numbered(self._parser.feed("", token_ids))
-        return out
-
-    def _is_found(self, call: ToolCall, deltas: list[Delta]) -> bool:
-        """Tell whether a call, whole in these deltas, stands in the text, too (mlx-vlm): the client would run it twice."""
-        announced = [delta.text for delta in deltas if type(delta) is ToolArguments and delta.index == call.index]
-        arguments = read_object("".join(announced))
-        for index, (name, *pieces) in self._found.items() if arguments is not None else ():
-            if name == call.name and read_object("".join(pieces) or "{}") == arguments:
-                del self._found[index]
-                return True
-        return False
+        return self._calls_once.read(out)
 
     @property
     def reads_all(self) -> bool:
@@ -168,7 +154,10 @@ class Markup:
         self._parser.rewind(token_ids)
 
     def finish(self, reason: FinishReason) -> list[Delta]:
-        """Return the rest of this stretch of text, which is over: a partial marker at its end is text."""
+        """Return the rest of the text, which is over: a partial marker at its end is text."""
+        return self._calls_once.read(self._end_stretch(reason), last=True)
+
+    def _end_stretch(self, reason: FinishReason) -> list[Delta]:
         out = self._numbered(self._parser.finish(reason))
         self._logprobs.assign(out)
         self._logprobs.forget()
@@ -208,18 +197,66 @@ class Markup:
             if type(delta) is ToolCall:
                 self._numbers[delta.index] = self._calls
                 delta.index = self._calls
-                self._found[delta.index] = [delta.name]
                 delta.parsed = True
                 self._calls += 1
                 self._repairs["call_rescued"] += self._rescue
             elif isinstance(delta, CALL_PARTS):
                 delta.index = self._numbers[delta.index]
-                if type(delta) is ToolArguments and delta.index in self._found:
-                    self._found[delta.index].append(delta.text)
-                else:  # it was cut
-                    self._found.pop(delta.index, None)
             elif type(delta) is Reasoning and not self._thinking:
                 self._repairs["reasoning_rescued"] += self._rescue
             self._thinking = type(delta) is Reasoning
             self._thought = self._thought or self._thinking
         return deltas
+
+
+class _CallsOnce:
+    """Passes on what becomes of an answer, with each call once that stands in the text and is announced by the backend, too
+    (mlx-vlm): the client would run it twice. Of calls that came one way alone, all are meant."""
+
+    def __init__(self) -> None:
+        self._passed: dict[int, list[str]] = {}  # name and arguments of whole calls that came one way so far, by index
+        self.held: dict[int, list[Delta]] = {}  # of calls that may be one of those, which the end of the arguments will show
+        self._dropped: set[int] = set()
+
+    def read(self, deltas: list[Delta], *, last: bool = False) -> list[Delta]:
+        """Return what is passed on of these deltas; `last`: no more come."""
+        out: list[Delta] = []
+        for delta in deltas:
+            index = getattr(delta, "index", -1)
+            if type(delta) is ToolCall and self._others(index, delta.name):
+                self.held[index] = []
+            elif type(delta) is ToolCall:
+                self._passed[index] = [delta.name]
+            elif type(delta) is ToolArguments and index in self._passed:
+                self._passed[index].append(delta.text)
+            elif isinstance(delta, CALL_PARTS):  # it was cut, or has what no call in a text has
+                self._passed.pop(index, None)
+            if index in self.held:
+                self.held[index].append(delta)
+            elif index not in self._dropped:
+                out.append(delta)
+        return out + self._settled(last=last)
+
+    def _others(self, index: int, name: str) -> list[int]:
+        """Return the calls of this name that came the other way."""
+        in_text = index >= _FIRST_CALL
+        return [other for other, call in self._passed.items() if call[0] == name and (other >= _FIRST_CALL) != in_text]
+
+    def _settled(self, *, last: bool) -> list[Delta]:
+        """Return what was held of calls that are whole, or of all at the end, unless they came before."""
+        out: list[Delta] = []
+        for index, parts in list(self.held.items()):
+            name, *pieces = [part.name if type(part) is ToolCall else getattr(part, "text", "") for part in parts]
+            ends = last or (pieces and pieces[-1].rstrip()[-1:] == "}")
+            arguments = read_object("".join(pieces) or "{}") if ends else None
+            if arguments is None and not last:
+                continue
+            del self.held[index]
+            others = self._others(index, name) if arguments is not None else ()
+            same = next((at for at in others if read_object("".join(self._passed[at][1:]) or "{}") == arguments), None)
+            if same is None:
+                out += parts
+            else:
+                del self._passed[same]
+                self._dropped.add(index)
+        return out
