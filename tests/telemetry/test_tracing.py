@@ -17,6 +17,7 @@ import pytest
 from responses_gateway.settings import SettingsError
 from responses_gateway.settings.load import load
 from tests.hosted.mcp_peers import peer
+from tests.log_lines import log_lines
 from tests.server.fleet_of_simulators import ask as ask_fleet
 from tests.server.fleet_of_simulators import fleet
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
@@ -431,6 +432,28 @@ def test_each_turn_and_each_hosted_call_is_a_span() -> None:
     assert [tools[name].attributes["gen_ai.tool.call.id"] for name in sorted(tools)] == shown
     assert [span.attributes["gen_ai.usage.input_tokens"] for span in (first, second, server)] == [10, 10, 20]
     assert first.events["first_token"] <= first.ended
+
+
+def test_each_answer_of_a_response_tells_its_own_tokens_whyever_there_are_several() -> None:
+    kept: list[Any] = []
+
+    async def test() -> None:
+        settings: dict[str, Any] = {"continue_early_ends": "certain", "access_log": True}
+        async with collector() as spans:
+            async with model(says(""), says("Done."), otel_endpoint=spans.url, **settings) as (served, _):
+                await post(served, model="m", tools=[{"type": "function", "name": "read_file"}])
+            kept.extend([spans, lines("response")])
+
+    with log_lines() as lines:
+        run(test())
+    spans, (line,) = kept
+    own = {"input_tokens": 10, "output_tokens": 5}
+    assert (line["turns"], line["usage_by_turn"], line["input_tokens"]) == (2, [own, own], 20)
+    assert "hosted_calls" not in line
+    calls_of_model = [span for span in spans.spans if span.name == "chat m"]
+    assert [span.attributes["gen_ai.usage.input_tokens"] for span in calls_of_model] == [10, 10]
+    assert [span.attributes["gen_ai.usage.output_tokens"] for span in calls_of_model] == [5, 5]
+    assert spans.one(SERVER).attributes["gen_ai.usage.output_tokens"] == 10
 
 
 def test_the_session_with_a_server_over_http_is_told() -> None:

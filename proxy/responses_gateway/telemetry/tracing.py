@@ -280,7 +280,8 @@ class Trace:
             if failed is not None and first is not None:  # the stream broke
                 line = {**line, "finish_reason": line.get("finish_reason", "error")}
             turns = line.get("usage_by_turn")
-            self.end_call({**line, **turns[-1]} if turns else line, now, first, visible)
+            own = {name: line[name] for name in line if not name.endswith("_tokens")} | turns[-1] if turns else line
+            self.end_call(own, now, first, visible)
         self._span.set_attributes(_attributes(line, _MODEL_ATTRIBUTES | _OUR_ATTRIBUTES))
         self._span.set_attribute("http.response.status_code", line.get("status", 200))
         if service_tier is not None and "openai.request.service_tier" in self._asked:

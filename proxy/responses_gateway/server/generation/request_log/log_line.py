@@ -66,24 +66,23 @@ def _relayed_fields(facts: RequestFacts) -> dict[str, Any]:
 
 
 def _answer_fields(facts: RequestFacts, answer: AnswerFacts) -> dict[str, Any]:
-    reported = answer.usage.reasoning if answer.usage is not None else None
     return {
         **usage_fields(answer.usage),
         # The number in the client's usage, or else what was counted; absent without any reasoning.
-        "reasoning_tokens": reported or facts.tokens_by_kind.get("reasoning"),
+        "reasoning_tokens": (answer.usage and answer.usage.reasoning) or facts.tokens_by_kind.get("reasoning"),
         "tokens_from": answer.reasoning_from,
         "unseen_tokens": facts.unseen_tokens or None,
-        **(_hosted_fields(facts, answer) if facts.calls else {}),
+        **(_turn_fields(facts, answer) if facts.calls or answer.turns[1:] else {}),
         "finish_reason": answer.finish_reason,
     }
 
 
-def _hosted_fields(facts: RequestFacts, answer: AnswerFacts) -> dict[str, Any]:
-    """Return what only responses with hosted calls have in their lines."""
+def _turn_fields(facts: RequestFacts, answer: AnswerFacts) -> dict[str, Any]:
+    """Return what only responses with several turns, or with hosted calls, have in their lines."""
     return {
         "turns": len(answer.turns),
         "usage_by_turn": [logs.present(usage_fields(turn.used)) for turn in answer.turns],
-        "hosted_calls": Counter(call.target.kind for call in facts.calls),
+        "hosted_calls": Counter(call.target.kind for call in facts.calls) or None,
         "hosted_failures": sum(call.outcome != "completed" for call in facts.calls) or None,
     }
 
