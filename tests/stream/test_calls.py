@@ -221,6 +221,22 @@ def test_two_calls_of_one_response_never_share_an_id() -> None:
 # ---- which calls are permitted -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("call_id", ["call_0", None])
+@pytest.mark.parametrize("cities", [("Rome", "Oslo", "Bonn"), ("Rome", "Rome")])
+def test_calls_of_one_tool_with_one_id_in_pieces_are_several(cities: tuple[str, ...], call_id: str | None) -> None:
+    """Some servers name each call of an answer `call_0`; each reaches the client, under an id of its own."""
+    pieces = []
+    for index, city in enumerate(cities):
+        arguments = ('{"city":', f'"{city}"', "}")
+        pieces += [call(index, "call_0", "weather"), *(call(index, call_id, None, part) for part in arguments)]
+    played = play(*pieces, finish("tool_calls"))
+    assert played.said == [("call", "weather", f'{{"city":"{city}"}}') for city in cities]
+    assert played.response["status"] == "completed"
+    assert len(set(call_ids(played))) == len(cities)
+    # The name once more, behind the end, is no other call.
+    assert play(*pieces, call(9, "call_0", "weather"), finish("tool_calls")).said == played.said
+
+
 def test_a_call_of_a_tool_that_is_not_allowed_is_left_out() -> None:
     pieces = [call(0, "a", "clock", "{"), arguments(0, "}"), call(1, "b", "weather", "{}"), text("done")]
     played = play(*pieces, finish(), allowed=frozenset({"weather"}))

@@ -11,12 +11,12 @@ What an entry tells is weighed in this order.
    begins none. If as many come in one chunk as there are calls, or unfinished ones, each belongs to the call at its place.
 
 A name begins another call in the place of a known one if it is another name, or if that one is whole and other arguments
-come. The same arguments once more are the same call once more, and so are all calls once more at the end. A piece that
-repeats all arguments before it brings the rest alone (`call.py`). Arguments at an unknown index are those of the only call that
-has none, if it still has none at the end; another object behind the end of a call may be those of any that has none. `{}`,
-`""` and `null` are arguments only where none follow (`placeholders.py`); with an id of its own `{}` is a call, unless its tool
-requires arguments. A name may come in pieces, until its arguments come or the answer goes on. What this does not decide is not
-guessed: each call that it may be about ends as cut."""
+come, be it behind the name at an index of its own. The same arguments once more are the same call once more, and so are all
+calls once more at the end. A piece that repeats all arguments before it brings the rest alone (`call.py`). Arguments at an
+unknown index are those of the only call that has none, if it still has none at the end; another object behind the end of a
+call may be those of any that has none. `{}`, `""` and `null` are arguments only where none follow (`placeholders.py`); with
+an id of its own `{}` is a call, unless its tool requires arguments. A name may come in pieces, until its arguments come or
+the answer goes on. What this does not decide is not guessed: each call that it may be about ends as cut."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ class CallReader:
         self._shared_ids: set[str] = set()  # those that several have
         self._unfinished: list[PartialCall] = []  # and some that are whole by now
         self._queue: deque[PartialCall] = deque()  # those with a name that are not announced
+        self._again: dict[int | None, str] = {}  # names that came without arguments for a whole call, by an index of their own
         self._nameless: list[PartialCall] = []
         self._held: dict[PartialCall, None] = {}  # those that have a placeholder
         self._announced = 0
@@ -163,6 +164,8 @@ class CallReader:
             call = self._alone(entry, arguments, self._place(entries, at), out)
         else:
             call = self._known(entry, out)
+            if entry.index in self._again and call is not None and call.stage == "whole" and _begins_object(arguments):
+                name = name or self._again.pop(entry.index)
             if name:
                 call = self._named(entry, name, arguments, call, out)
             elif call is None:
@@ -231,6 +234,8 @@ class CallReader:
             new.doubtful = name in self._names and not (_is_blank(arguments) or _begins_object(arguments))
             self._names.add(name)
             return new
+        if call.stage == "whole" and entry.index not in self._indices.at:
+            self._again[entry.index] = name
         call.doubtful = call.doubtful or bool(call.name)
         self._name(call, whole, out)
         if not call.id:
