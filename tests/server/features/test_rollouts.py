@@ -180,6 +180,20 @@ def test_what_is_no_id_of_a_rollout_is_refused() -> None:
     run(test())
 
 
+def test_an_error_below_the_prefix_is_in_the_words_of_the_protocol() -> None:
+    async def test() -> None:
+        async with simulated() as served, aiohttp.ClientSession() as session:
+            bad = {**MESSAGE, "max_tokens": "many"}
+            for path in ("/v1/messages", "/rollouts/ep1/v1/messages"):
+                async with session.post(f"{served.url}{path}", json=bad) as answer:
+                    error = await answer.json()
+                    assert (answer.status, error["type"]) == (400, "error")
+                    assert error["error"]["type"] == "invalid_request_error"
+                    assert error["request_id"] == answer.headers["request-id"]
+
+    run(test())
+
+
 @pytest.mark.parametrize("with_keys", [True, False])
 def test_a_key_with_no_rollout_behind_its_colon_is_refused(with_keys: bool) -> None:
     """Else a trainer whose name is empty finds out at the end that nothing was kept."""

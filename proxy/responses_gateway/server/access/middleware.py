@@ -337,10 +337,10 @@ def _base_url_hint(path: str) -> str:
 
 
 def protocol_of(request: web.Request) -> ClientProtocol:
-    """Return the protocol that a client speaks: by its path, or by the header that names a version of it."""
+    """Return the protocol that a client speaks: by its path, also below a prefix, or by the header of its version."""
     path = request.path
     for protocol in _OTHERS:
-        if path.startswith(protocol.path) or protocol.version_header in request.headers:
+        if protocol.path in path or protocol.version_header in request.headers:
             return protocol
     return RESPONSES
 
