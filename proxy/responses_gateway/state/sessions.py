@@ -21,7 +21,7 @@ _SAVE = (
 )
 _ADD = "INSERT INTO session_requests (part, number, data) VALUES (?, ?, ?) ON CONFLICT (part, number) DO NOTHING"
 
-_NAME_FIRST = "UPDATE responses SET session = ? WHERE tenant = ? AND id = ? AND session IS NULL"
+_NAME_FIRST = "UPDATE responses SET session = ? WHERE tenant = ? AND id = ? AND session IS NULL RETURNING id"
 
 
 class PartRow(NamedTuple):
@@ -48,16 +48,18 @@ class SessionTable:
     clock: Callable[[], float] = time.time
 
     @transaction
-    def save(self, sql: Sql, rows: Sequence[PartRow]) -> None:
-        """Write parts, and delete what has expired or is too much of one tenant."""
+    def save(self, sql: Sql, rows: Sequence[PartRow]) -> set[str]:
+        """Write parts, and delete what has expired or is too much of one tenant. Return the parts whose first response is in no
+        other process's session."""
+        named = set()
         for row in sorted(rows):  # in one order, so that no two processes wait for each other
             expires_at = row.updated_at + self.retention
             sql.execute(_SAVE, (row.part, row.session, row.tenant, row.updated_at, expires_at, row.data))
             for number, data in row.requests:
                 sql.execute(_ADD, (row.part, number, data))
             sql.execute("DELETE FROM session_requests WHERE part = ? AND number < ?", (row.part, row.oldest))
-            if row.first is not None:  # so that no other process counts it, too
-                sql.execute(_NAME_FIRST, (row.first, row.tenant, row.first))
+            if row.first is not None and sql.execute(_NAME_FIRST, (row.first, row.tenant, row.first)).fetchone():
+                named.add(row.part)
         gone = sql.execute("SELECT part FROM session_parts WHERE expires_at < ? LIMIT ?", (self.clock(), _BATCH)).fetchall()
         for tenant in sorted({row.tenant for row in rows}):
             statement = "SELECT part FROM session_parts WHERE tenant = ? ORDER BY updated_at DESC LIMIT ? OFFSET ?"
@@ -65,6 +67,7 @@ class SessionTable:
         for (part,) in gone:
             sql.execute("DELETE FROM session_requests WHERE part = ?", (part,))
             sql.execute("DELETE FROM session_parts WHERE part = ?", (part,))
+        return named
 
     @transaction
     def latest(self, sql: Sql, most: int, tenant: str | None = None) -> list[bytes]:

@@ -231,6 +231,10 @@ def test_the_first_response_of_a_chain_may_be_of_another_process(ui: str, tmp_pa
             assert row["requests"] == 3  # though both may have known the first one
             (thread,) = (await detail(served, row["id"]))["threads"]
             assert [each["response_id"] == shared for each in thread["requests"]] == [True, False, False]
+            usage = (await ask(served, "GET", "/admin/usage?by=session", headers=ADMIN)).json["data"]
+            assert [each["requests"] for each in usage if each["session"] == shared] == [3]
+            (total,) = (await ask(served, "GET", "/admin/usage?by=model", headers=ADMIN)).json["data"]
+            assert total["output_tokens"] == sum(each["output_tokens"] for each in usage)
 
     run(test())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -92,7 +93,9 @@ class SessionMemory:
         self._usage = usage
         self._responses = responses
         self._changed: dict[str, SessionPart] = {}  # by name: what is to be written
+        self._firsts: dict[str, Callable[[int], None]] = {}  # by name: adds its first response, as others may
         self._change = asyncio.Event()
+        self._writing = asyncio.Lock()
         self._task = None if store is None else asyncio.create_task(self._keep_up())
 
     def read(self, ended: Sequence[RequestFacts]) -> None:
@@ -119,6 +122,7 @@ class SessionMemory:
         """Take the response that a request continues and that names its chain, which was in no session before."""
         self.report()  # that one, too, as it was: in no session
         owner = owner_of(facts)
+        is_stored = isinstance(first, Stored)
         part = self.remembered.get(owner.id)
         if part is not None and part.first is not None:
             return
@@ -132,8 +136,12 @@ class SessionMemory:
             taken = agent_request(first)
             first.asker = with_session(first.asker, owner.session, "previous_response_id")
         last_call = call_in(facts.asker.thread or owner.session, facts.client_calls.answered)
-        self.remembered.add(owner, msgspec.structs.replace(taken, last_call=last_call), begin)
-        self._usage.add_request(facts.account, owner.session, taken, int((taken.ended or taken.started) // DAY))
+        part = self.remembered.add(owner, msgspec.structs.replace(taken, last_call=last_call), begin)
+        day = int((taken.ended or taken.started) // DAY)
+        add = partial(self._usage.add_request, facts.account, owner.session, taken, day)
+        add(1)
+        if is_stored:
+            self._firsts[part.name] = add
 
     def _take(self, owner: SessionOwner, request: AgentRequest) -> None:
         part = self.remembered.add(owner, request)
@@ -158,7 +166,8 @@ class SessionMemory:
     async def close(self) -> None:
         """Write what is left."""
         if self._task is not None:
-            await end_tasks(self._task)
+            async with self._writing:  # else nobody would know what was written
+                await end_tasks(self._task)
             self.report()
             await self.write()
 
@@ -168,12 +177,16 @@ class SessionMemory:
             states = {part.name: (part.requests, part.first) for part in self._portion()}
             parts = [self._changed[name] for name in states]
             try:
-                await self.store.save([_row(part) for part in parts])
+                named = await self.store.save([_row(part) for part in parts])
             except StoreUnavailable:  # `Background` logs outages
                 known = self.remembered.get
                 self._changed = {name: part for name, part in self._changed.items() if known(part.id) is part}
+                self._firsts = {name: add for name, add in self._firsts.items() if name in self._changed}
                 return
             for part in parts:
+                add = self._firsts.pop(part.name, None)
+                if add is not None and part.name not in named:
+                    add(-1)
                 part.written, first = states[part.name]
                 if (part.requests, part.first) == (part.written, first):
                     del self._changed[part.name]
@@ -191,7 +204,8 @@ class SessionMemory:
         while True:
             await self._change.wait()
             self._change.clear()
-            await self.write()
+            async with self._writing:
+                await self.write()
             await asyncio.sleep(_INTERVAL)
             if self._changed:
                 self._change.set()

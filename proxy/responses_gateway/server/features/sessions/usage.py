@@ -29,12 +29,12 @@ class SessionUsage(TokenUsage):
     labels = (*LABELS, SESSION)
     days_kept = 30
 
-    def add_request(self, account: Account, session: str, request: AgentRequest, day: int) -> None:
-        """Count a request of a session that a backend has answered. Of too many sessions, the oldest ones of the key that has
-        most are dropped: what they used belongs to none then."""
+    def add_request(self, account: Account, session: str, request: AgentRequest, day: int, times: int = 1) -> None:
+        """Count a request of a session that a backend has answered; -1 `times` takes that back. Of too many sessions, the
+        oldest ones of the key that has most are dropped: what they used belongs to none then."""
         row = (day, account.key or "", account.team or "", self._metrics.model(request.model), session)
-        used = (request.input_tokens, request.cached_tokens or 0, request.output_tokens, request.reasoning_tokens)
-        add_amounts(self.counted, row, (1, *used))
+        used = (1, request.input_tokens, request.cached_tokens or 0, request.output_tokens, request.reasoning_tokens)
+        add_amounts(self.counted, row, [times * amount for amount in used])
         if len(self.counted) > MOST_SESSIONS:
             ((key, _),) = Counter(key for _, key, *_ in self.counted).most_common(1)
             for oldest in [row for row in self.counted if row[1] == key][:GIVEN_UP]:
