@@ -45,7 +45,7 @@ def test_the_same_as_over_http(tmp_path: Path, start_stage: StartStage, prompt: 
     assert [(each.method, each.status) for each in stages[1].exchanges] == [("GET", 101)]
 
 
-@pytest.mark.parametrize("fault", ["drop=text", "status=500", "status=429,retry-after=1"])
+@pytest.mark.parametrize("fault", ["drop=text", "status=500", "status=429,retry-after=1", "status=429"])
 def test_a_broken_answer_is_asked_for_again(tmp_path: Path, start_stage: StartStage, fault: str) -> None:
     stage = start_stage()
     run = work(tmp_path, stage, f"scenario: plain fault: {fault},once", websocket=True)

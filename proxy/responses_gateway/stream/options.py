@@ -36,10 +36,14 @@ class Client(NamedTuple):
     drops_refusals: bool = False
     # Puts the message of the answer in the place of its session, even where there is none: it asked for a summary.
     needs_message: bool = False
+    # Asks again behind a 429 only if that says when; others do by themselves, and wait longer each time.
+    needs_wait: bool = False
 
 
 STANDARD = Client("standard")
-CODEX = Client("codex", runs_cut_calls=True, keeps_broken_text=True, reads_invalid_prompt=True, drops_refusals=True)
+CODEX = Client(
+    "codex", runs_cut_calls=True, keeps_broken_text=True, reads_invalid_prompt=True, drops_refusals=True, needs_wait=True
+)
 # How other agents begin their `User-Agent`: Claude Code, opencode, pi, the Agents SDK, the SDKs that agents are made with. What
 # uses the AI SDK may write its own name before.
 _AGENTS = re.compile(r"(?:claude-cli|opencode|pi|Agents|(?:Async)?(?:OpenAI|Anthropic))/|.{0,200}\bai-sdk/")

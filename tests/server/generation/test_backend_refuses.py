@@ -338,6 +338,21 @@ def test_retry_after_is_passed_on() -> None:
     run(test())
 
 
+@pytest.mark.parametrize(("code", "wait"), [("slow_down", "5"), ("insufficient_quota", None)])
+def test_codex_is_told_to_wait_for_the_end_of_a_limit(code: str, wait: str | None) -> None:
+    """It ends its turn otherwise. Other clients wait by themselves, longer each time, which a time that we name would end."""
+
+    async def test() -> None:
+        refusing_all = refusing(429, json.dumps({"error": {"message": "no", "code": code}}).encode())
+        async with backend(refusing_all) as refuser, gateway(refuser.url, retries=0) as served:
+            for stream in (True, False):
+                for headers, told in (({"originator": "codex_exec"}, wait), ({}, None)):
+                    answer = await post(served, stream=stream, headers=headers)
+                    assert (answer.status, answer.headers.get("retry-after")) == (429, told)
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     ("body", "content_type"),
     [

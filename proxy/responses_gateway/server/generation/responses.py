@@ -43,6 +43,7 @@ from responses_gateway.server.recording.recorder import Recorder
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.settings import Settings
 from responses_gateway.state import Store
+from responses_gateway.stream.options import recognise
 from responses_gateway.stream.tape import Call
 from responses_gateway.stream.text_loops import TextLoopWatch
 from responses_gateway.stream.translator import Translator
@@ -62,6 +63,9 @@ _NO_CALL = Loss("parameter", "tool_choice", "ignored", "the backend let the mode
 _NO_IMAGES = Loss("item", "image", "ignored", "an image in the answer was left out")
 # How long the end of a response waits to be stored, in seconds, unless the gateway stops.
 STORE_LIMIT = 30
+# The seconds after which a client may ask again that would not do so by itself, because no backend has said when the limit that
+# was reached is over. Codex does five times: within the time for which it asks again after other failures.
+_NEXT_TRY = 5.0
 # Items of an answer that are no calls.
 _SAID = frozenset({"message", "reasoning", "compaction"})
 
@@ -366,6 +370,9 @@ class Creation:
                 if self.recording is not None:
                     self.recording.failed(error)
                 self.log.refused(error)
+                is_limit = error.status == 429 and error.retry_after is None and not error.final
+                if is_limit and recognise(self.caller.headers).needs_wait:
+                    error.retry_after = _NEXT_TRY
             case asyncio.CancelledError() | ConnectionError():
                 self.log.client_left()
         if self._generation is not None:
