@@ -70,7 +70,7 @@ def test_an_open_request_is_followed_to_its_end_through_a_network_that_fails(pro
 def test_steps_that_are_asked_for_twice_are_shown_once(profile: Path, tmp_path: Path) -> None:
     async def test() -> None:
         async with simulated(record=tmp_path / "records") as served:
-            await post(served, input="tokens: 1200 tps: 300", stream=True)  # what is read together is one step
+            await post(served, input="tokens: 550 tps: 110", stream=True)  # what is read together is one step
             (summary,) = await last_ended(served)
             total = (await look(served, f"requests/{summary['id']}/steps")).json["total"]
             assert total > STEPS, "more than are shown at once"
