@@ -154,6 +154,11 @@ def test_what_cannot_be_included_is_refused() -> None:
     assert not [line for line in outcomes(chat_request(include=list(INCLUDABLE))) if "rejected" in line]
 
 
+def test_what_codex_asks_for_to_replay_outputs_is_left_out() -> None:
+    result = chat_request(include=["reasoning.encrypted_content", "output.encrypted_content"])
+    assert "parameter include ignored" in outcomes(result)
+
+
 def test_log_probabilities() -> None:
     result = chat_request(include=["message.output_text.logprobs", "reasoning.encrypted_content"], top_logprobs=3)
     assert (result.body["logprobs"], result.body["top_logprobs"], result.logprobs) == (True, 3, True)

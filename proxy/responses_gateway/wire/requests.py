@@ -33,6 +33,7 @@ INCLUDABLE = (
     "file_search_call.results",
     "message.input_image.image_url",
     "message.output_text.logprobs",
+    "output.encrypted_content",  # Codex asks OpenAI for it, to replay what was generated
     "reasoning.encrypted_content",
     TOKEN_IDS,
     "web_search_call.action.sources",
@@ -47,7 +48,6 @@ MAX_FIELDS = 256
 _MAX_INCLUDES = 64
 # Larger bodies, in bytes, may have too many values, and are decoded in a thread: others hold the interpreter's lock as long.
 LARGE = 1024 * 1024
-_BINARY = (bytes, bytearray, memoryview)
 # Bytes above which a body has so many brackets nearly always that they are not counted.
 _LONG = 64 * 1024
 
@@ -157,7 +157,7 @@ def user_message(text: str) -> dict[str, Any]:
 def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
     """Decode and check a request body. Raises `ApiError` 400 naming the field (`param`), whatever the body contains. The result
     shares nothing with a mapping that was passed in."""
-    return _checked(read_object(body if isinstance(body, _BINARY) else _encode(body)))
+    return _checked(read_object(body if isinstance(body, bytes | bytearray | memoryview) else _encode(body)))
 
 
 def parse_continued(new: dict[str, Any], known: Mapping[str, Any], mark: str, items: Sequence[Any]) -> ResponsesRequest | None:
