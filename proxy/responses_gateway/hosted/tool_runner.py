@@ -98,6 +98,8 @@ class ToolRunner:
             seconds = self._seconds(target)
             if len(self.calls) > self.limits.calls:
                 return self.refusal(target)
+            if target.needs_approval:  # which is not asked for where the arguments cannot be read
+                raise ToolFailure(_NO_OBJECT)
             async with asyncio.timeout(seconds):
                 result = await self._tool(target).run(read_arguments(target, arguments))
             outcome = "failed" if result.failed else "completed"

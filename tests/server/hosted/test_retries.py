@@ -20,6 +20,7 @@ from tests.server.running_gateway import Answer, Served, ask, assert_error, post
 
 ASKING = {"docs": {**DOCS["docs"], "require_approval": "always"}}
 PAY = calls(("docs__pay", {}))
+NO_OBJECT = "The arguments are not a JSON object. Call the tool again."
 QUESTION = {"type": "message", "role": "user", "content": "Pay"}
 
 
@@ -176,6 +177,29 @@ def test_another_gateway_with_the_same_store_knows_that_an_approval_was_used(tmp
         async with model(says("Done."), mcp_servers=ASKING, store=path) as (served, _):
             assert_used(await post(served, tools=[MCP], **more), approval, done["id"])
             assert runs(served) == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("broken", ['{"a": 1, "b":', '{"a": one}', "[1, 2]"])
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_call_that_cannot_run_fails_for_the_model_and_no_approval_is_asked_for(behind: bool, broken: str) -> None:
+    async def test() -> None:
+        made: list[tuple[str, Any]] = [("docs__add", broken), ("docs__pay", {})]
+        turns = calls(made[0]), calls(*(made[::-1] if behind else made)), says("Done.")
+        async with model(*turns, mcp_servers=ASKING, store="memory") as (served, talking):
+            first = (await post(served, tools=[MCP])).final
+            (_, alone, *both) = first["output"]
+            assert sorted(item["type"] for item in both) == ["mcp_approval_request", "mcp_call"]
+            failed = next(item for item in both if item["type"] == "mcp_call")
+            for call in (alone, failed):
+                assert (call["arguments"], call["status"], call["error"]["content"][0]["text"]) == (broken, "failed", NO_OBJECT)
+            assert talking.requests[1]["messages"][-1]["content"] == f"Error: {NO_OBJECT}"
+            approval = approve(next(item for item in both if item["type"] == "mcp_approval_request"))
+            last = (await post(served, tools=[MCP], previous_response_id=first["id"], input=[approval])).final
+            assert (last["status"], paid(last), runs(served)) == ("completed", ["paid 1 times"], 1)
+            told = [message["content"] for message in talking.requests[-1]["messages"] if message["role"] == "tool"]
+            assert sorted(told[1:]) == [f"Error: {NO_OBJECT}", "paid 1 times"]
 
     run(test())
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from responses_gateway.stream.items.hosted import HostedItem, extra_members
+from responses_gateway.stream.items.hosted import ApprovalRequestItem, HostedItem, extra_members
 from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.stream.validity.malformed import contradicts_itself, hides_more
 from responses_gateway.stream.writer.interface import EventWriter, ItemStatus, Place
@@ -238,6 +238,12 @@ def as_shown(text: str) -> str:
     return arguments if _is_stray(arguments, text[len(arguments) :]) else text
 
 
+def can_run(text: str) -> bool:
+    """Tell whether a tool of the gateway can take the arguments of a whole call: an object, or none."""
+    arguments = as_shown(text)
+    return arguments.strip() in ("", "null") or read_object(arguments) is not None
+
+
 def _is_stray(arguments: str, rest: str) -> bool:
     """Tell whether what stands behind the end of arguments means nothing. Another object may be a call of its own, an odd
     quote one that was not escaped in a string, and if the arguments are no JSON, they may not end where their brackets do."""
@@ -281,7 +287,7 @@ class OpenCall:
             return False  # its end is that of the answer
         if self.deferred or (isinstance(self.item, CustomCallItem) and not self.item.expected):
             return False  # text that merely looks like JSON may continue
-        return self.arguments.closed
+        return self.arguments.closed and not self.unreadable
 
     @property
     def whole(self) -> bool:
@@ -297,7 +303,13 @@ class OpenCall:
     @property
     def runnable(self) -> bool:
         """Whether the gateway has to run this call, given that the model has ended."""
-        return isinstance(self.item, HostedItem) and self.item.outcome is None and not self.cut
+        waits = self.item.outcome is None if isinstance(self.item, HostedItem) else self.unreadable
+        return waits and not self.cut
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether the client would have to decide about a call that cannot run: the model is told that, as of other calls."""
+        return isinstance(self.item, ApprovalRequestItem) and not can_run(self.arguments.text + "".join(self._rest))
 
     @property
     def doubled(self) -> bool:

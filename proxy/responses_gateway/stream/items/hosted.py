@@ -157,6 +157,12 @@ class ApprovalRequestItem:
     def append(self, text: str) -> None:
         """Write nothing: a request has no deltas."""
 
+    def as_call(self, item_id: str, arguments: str, options: HostedOptions) -> HostedItem:
+        """Return the item of the call itself in the place of the request, which was not written."""
+        item = HostedItem(self._writer, item_id, self._target, options)
+        item.append(arguments)
+        return item
+
     def close(self, status: ItemStatus, arguments: str, extra: str = "") -> None:
         """Write the item if the call is whole."""
         if status == "completed":

@@ -17,7 +17,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias, final
 import msgspec
 
 from responses_gateway.stream.items.calls import CALL_ID_PREFIX, CallItem, HeldCallItem, OpenCall, new_item
-from responses_gateway.stream.items.hosted import CallOutcome, HostedItem, HostedOptions, hosted_id_prefix, new_hosted_item
+from responses_gateway.stream.items.hosted import (
+    ApprovalRequestItem,
+    CallOutcome,
+    HostedItem,
+    HostedOptions,
+    hosted_id_prefix,
+    new_hosted_item,
+)
 from responses_gateway.stream.items.text_items import TextItem
 from responses_gateway.stream.lifecycle.pending import PendingDeltas, WhiteSpace
 from responses_gateway.stream.lifecycle.turn import CallLimits, Turn
@@ -381,9 +388,12 @@ class Lifecycle:
         """Write that the open call of a hosted tool runs."""
         call = self.call
         assert call is not None
-        assert isinstance(call.item, HostedItem)
         for kind in call.settle_rest():
             self.repairs[kind] += 1
+        if isinstance(call.item, ApprovalRequestItem):
+            options = self._options.hosted or HostedOptions()
+            call.item = call.item.as_call(self._new_id("mcp"), call.arguments.text, options)
+        assert isinstance(call.item, HostedItem)
         if not call.arguments.text.strip():
             call.append("{}")
             self.repairs["empty_arguments"] += 1

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from responses_gateway.parsers import marked_call
-from responses_gateway.stream.items.calls import CustomCallItem, as_shown
+from responses_gateway.stream.items.calls import CustomCallItem, as_shown, can_run
 from responses_gateway.stream.lifecycle.machine import Lifecycle, Stop
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.outcomes import TurnEnd
@@ -111,7 +111,7 @@ def calls_to_run(lifecycle: Lifecycle, tools: ToolTable) -> RunCalls:
     hosted: list[CallToRun] = []
     for name, arguments, extra in calls:
         target = target_of(tools, name)
-        if target is not None and target.hosted and not target.needs_approval:
+        if target is not None and target.hosted and not (target.needs_approval and can_run(arguments)):
             hosted.append(CallToRun(name, target, as_shown(arguments), extra))
     return RunCalls(hosted)
 
