@@ -13,12 +13,14 @@ import aiohttp
 import openai
 import pytest
 from openai import AsyncOpenAI
+from pydantic import SecretStr
 
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import create_app, serving
 from responses_gateway.state.quotas import QuotaTable
 from tests.log_lines import log_lines
 from tests.server.gateway_process import program
+from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.running_gateway import (
     QUESTION,
     Answer,
@@ -143,6 +145,28 @@ def test_a_quota_holds_over_a_websocket_and_for_what_is_relayed() -> None:
                 frame = await socket.receive_json()
                 assert (frame["type"], frame["status"]) == ("error", 429)
                 assert frame["error"]["code"] == "insufficient_quota"
+
+    run(test())
+
+
+def test_a_response_whose_last_turn_was_cut_off_is_charged_as_its_usage_says() -> None:
+    admin = {"Authorization": "Bearer the-admin-key-of-this-gateway"}
+
+    async def test() -> None:
+        settings: dict[str, Any] = {"admin_key": SecretStr("the-admin-key-of-this-gateway"), "mcp_servers": DOCS}
+        turns = calls(("docs__add", {"a": 1, "b": 2})), says("and so on " * 20)[:-3]
+        limits = keys({"tokens_per_day": 100_000})
+        async with model(*turns, store="memory", api_keys=limits, **settings) as (served, _):
+            answer = await asked(served, tools=[MCP], prompt_cache_key="s")
+            assert answer.final["output"][-1]["status"] == "incomplete"
+            usage = await ask(served, "GET", "/admin/usage?by=key,session", headers=admin)
+            (counted,) = usage.json["data"]
+            tokens = counted["input_tokens"] + counted["output_tokens"]
+            assert tokens > used(answer)  # of the last turn what was seen
+            (row,) = (await ask(served, "GET", "/admin/sessions", headers=admin)).json["data"]
+            assert row["output_tokens"] == counted["output_tokens"]
+            charged = (await ask(served, "GET", "/ui/api/usage?days=7", headers=admin)).json["quotas"]
+            assert charged[0]["used"] == tokens
 
     run(test())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -187,6 +187,14 @@ def usage_of(turns: list[Turn]) -> Usage | None:
     if total is not None and reasoning_unknown:
         total.reasoning = None
     return total
+
+
+def output_of(turns: Sequence[Turn], usage: Usage | None, chunks: int, kinds: Mapping[str, int]) -> int:
+    """Return the output tokens of turns: an estimate by what came (`chunks`, `kinds` of tokens) if one was cut off early."""
+    reported = None if usage is None else usage.output
+    if reported is not None and (not turns[1:] or all(turn.used is not None for turn in turns)):
+        return reported
+    return max(reported or 0, chunks, sum(kinds.values()))
 
 
 def usage_shown(turns: list[Turn], total: Usage | None, done: Sequence[str]) -> Usage | None:

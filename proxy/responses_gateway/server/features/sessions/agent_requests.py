@@ -15,6 +15,7 @@ from responses_gateway.server.generation.preparation.context import Context
 from responses_gateway.server.generation.request_log.facts import NO_CALLS, ClientCalls, RequestFacts, outcome_of
 from responses_gateway.server.generation.request_log.usage import UNKNOWN
 from responses_gateway.state import Stored
+from responses_gateway.stream.lifecycle.turn import output_of
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
@@ -106,6 +107,7 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
     answer = facts.answer
     times = facts.times
     usage = _usage(facts)
+    kinds = facts.tokens_by_kind
     called = facts.backend_called
     if called is None:
         called = facts.ended_at
@@ -134,8 +136,8 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
         tools=hosted + (seconds or 0.0) if hosted or seconds is not None else None,
         input_tokens=usage.input or 0,
         cached_tokens=usage.cached,
-        output_tokens=_output(facts, usage),
-        reasoning_tokens=usage.reasoning or facts.tokens_by_kind.get("reasoning", 0),
+        output_tokens=(usage.output or 0) if answer is None else output_of(answer.turns, usage, answer.chunks, kinds),
+        reasoning_tokens=usage.reasoning or kinds.get("reasoning", 0),
         last_call=call_in(thread, facts.client_calls.last),
         answered=call_in(thread, facts.client_calls.answered),
         told=seconds is not None,
@@ -205,13 +207,6 @@ def _answered(context: Context) -> str | None:
 def _usage(facts: RequestFacts) -> Usage:
     answer = facts.answer
     return answer.usage if answer is not None and answer.usage is not None else facts.relayed or UNKNOWN
-
-
-def _output(facts: RequestFacts, usage: Usage) -> int:
-    """Return the tokens of the output; an estimate where the answer was cut off before the backend reported them."""
-    if usage.output is not None or facts.answer is None:
-        return usage.output or 0
-    return max(facts.answer.chunks, sum(facts.tokens_by_kind.values()))
 
 
 def _begins_agent(item: _Item) -> bool:

@@ -18,6 +18,7 @@ from responses_gateway.server.generation.request_log.reports import RequestRepor
 from responses_gateway.server.generation.request_log.sampling import StreamSample
 from responses_gateway.server.quotas.quota import Reservation
 from responses_gateway.settings import Settings
+from responses_gateway.stream.lifecycle.turn import output_of
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.logs import LoggedExchange
@@ -237,16 +238,9 @@ def _error_of(translator: Translator) -> ApiError | None:
 
 
 def _tokens_of(translator: Translator | None) -> int:
-    """Return the tokens of a response, input and output; an estimate if it was cut off before the backend reported usage."""
+    """Return the tokens of a response, input and output."""
     if translator is None:
         return 0
     usage = translator.usage
-    if usage is None or usage.output is None:
-        return _seen_tokens(translator)
-    unreported = _seen_tokens(translator) if any(turn.used is None for turn in translator.lifecycle.turns) else 0
-    return max(usage.output, unreported) + (usage.input or 0)
-
-
-def _seen_tokens(translator: Translator) -> int:
-    """Return about how many tokens the backends generated, by what was seen of them."""
-    return max(translator.chunks, sum(translator.tokens.by_kind().values()))
+    output = output_of(translator.lifecycle.turns, usage, translator.chunks, translator.tokens.by_kind())
+    return output + ((usage and usage.input) or 0)

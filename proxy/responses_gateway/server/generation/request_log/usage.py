@@ -15,6 +15,7 @@ from responses_gateway.server.generation.request_log.facts import Account, Reque
 from responses_gateway.server.generation.request_log.metrics import KEY_TOKENS
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, UsageTable, add_amounts, today
+from responses_gateway.stream.lifecycle.turn import output_of
 from responses_gateway.telemetry.instruments import key_label
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.deltas import Usage
@@ -60,16 +61,13 @@ class TokenUsage:
         self.ended.set()
 
     def count(self, ended: Iterable[tuple[RequestFacts, str]]) -> None:
-        """Count the `AMOUNTS` of requests that a backend has answered, each with the label of its model; an estimate of the
-        output where one was cut off before the backend reported usage."""
+        """Count the `AMOUNTS` of requests that a backend has answered, each with the label of its model."""
         for facts, model in ended:
             answer = facts.answer
             if answer is None or not answer.chunks:
                 continue
             usage = answer.usage or UNKNOWN
-            output = usage.output
-            if output is None:
-                output = max(answer.chunks, sum(facts.tokens_by_kind.values()))
+            output = output_of(answer.turns, usage, answer.chunks, facts.tokens_by_kind)
             reasoning = usage.reasoning or facts.tokens_by_kind.get("reasoning", 0)
             amounts = (1, usage.input or 0, usage.cached or 0, output, reasoning)
             key = facts.account.key
