@@ -138,6 +138,26 @@ def test_sglang_is_told_when_a_session_ends() -> None:
     run(test())
 
 
+def test_a_server_that_a_thread_has_left_is_told_that_it_ends_there() -> None:
+    servers = [closing_server(), closing_server()]
+
+    async def test() -> None:
+        async with hinted("sglang", *[app for app, _ in servers]) as served:
+            await post(served, headers={"x-session-id": "s1"})
+            left = 0 if bodies(servers[0][0]) else 1
+            served.parts.pool.members.by_name[f"b{left}"].draining = True
+            for _ in range(2):
+                await post(served, headers={"x-session-id": "s1"})
+            assert len(bodies(servers[1 - left][0])) == 2
+            await until(lambda: servers[left][1] == ["s1"], "the server that was left knows")
+            assert servers[1 - left][1] == []
+            await post(served, headers={"x-session-id": "s1", "x-session-final": "true"})
+            await until(lambda: servers[1 - left][1] == ["s1"], "the session is closed")
+            assert servers[left][1] == ["s1"]
+
+    run(test())
+
+
 def test_a_sub_agent_that_ends_does_not_end_its_session() -> None:
     app, closed = closing_server()
 

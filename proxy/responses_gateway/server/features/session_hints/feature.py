@@ -78,6 +78,9 @@ class Threads:
             return _NOTHING
         tenant = prepared.caller.tenant
         thread = asker.thread or asker.session
+        before = self._places.get(tenant, thread)
+        if before is not None and before.backend != facts.backend:
+            self._end(before)  # what it has there is used no more
         self._places.put(tenant, thread, _Place(facts.backend, self._clock(), asker.session, unique_id(tenant, thread)))
         if asker.final:
             for name, place in self._places.of(tenant).items():
