@@ -12,7 +12,7 @@ from responses_gateway.wire.search_results import shown_sources
 TOWER = "【3】 【New】 The tower\nhttp://tower.test/\nIt is high."
 
 
-def output(text: object, call_id: str = "srvtoolu_1") -> dict[str, Any]:
+def output(text: object, call_id: str = "ws_1") -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": call_id, "output": text}
 
 

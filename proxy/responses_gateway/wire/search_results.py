@@ -18,9 +18,32 @@ LONGEST_CITED = 150
 # Stands in the result of a call that is one more than the request permits.
 OUT_OF_USES = "The limit of this tool is reached."
 SERVER_TOOL = "srvtoolu_"  # how the ids of calls of server tools begin
+_IN_PROMPT = "ws_"  # and how in the prompt of their own turn
 # A source in a text that a model reads: the number to cite it by, its title, and its address. At the beginning of a line alone,
 # because a line of nothing but such numbers would be searched to its end from each of them.
 _SHOWN = re.compile(r"^【(\d{1,4})】 (.*)\n(\S+)", re.MULTILINE)
+
+
+def id_in_prompt(block_id: str) -> str:
+    """Return the id that a call of a server tool had in the prompt of its own turn, given that of its block: prompts that
+    begin alike are found in the cache of the backend."""
+    return _IN_PROMPT + block_id.removeprefix(SERVER_TOOL) if block_id.startswith(SERVER_TOOL) else block_id
+
+
+def as_input(visible: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `input` of a call for its arguments, as the model has `written` them: clients know what is `visible`."""
+    if written == {"queries": [visible.get("query")]}:
+        return dict(visible)
+    return {**(visible if visible.keys() - written.keys() else {}), **written}
+
+
+def as_written(name: str, block_input: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the function that a server tool stands for, and what the model has written, given the `input` of its call."""
+    if name == "web_fetch":
+        return "find_in_page" if "pattern" in block_input else "open_page", dict(block_input)
+    if name == "web_search" and isinstance(block_input.get("query"), str):
+        return name, {"queries": [block_input["query"]], **{key: value for key, value in block_input.items() if key != "query"}}
+    return name, dict(block_input)
 
 
 def search_results(sources: Sequence[CitedSource], text: str) -> list[dict[str, Any]]:
@@ -53,7 +76,7 @@ def carried_text(results: Iterable[Any]) -> str:
 
 def shown_sources(items: Iterable[Any]) -> list[CitedSource]:
     """Return the sources that the results of server tools have shown to the model, given the items of a conversation."""
-    calls = [item for item in items if isinstance(item, dict) and str(item.get("call_id")).startswith(SERVER_TOOL)]
+    calls = [item for item in items if isinstance(item, dict) and str(item.get("call_id")).startswith(_IN_PROMPT)]
     texts = [call["output"] for call in calls if isinstance(call.get("output"), str)]
     return [CitedSource(int(number), title, url) for text in texts for number, title, url in _SHOWN.findall(text)]
 

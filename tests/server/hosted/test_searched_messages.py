@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from responses_gateway.simulator import RECEIVED, SimulatorOptions, create_app, serving
 from tests.hosted.websites import searched_web
 from tests.judges import judge_message
@@ -18,6 +20,7 @@ QUESTION: dict[str, Any] = {
     "messages": [{"role": "user", "content": "scenario: research How high is the tower?"}],
     "tools": [{"type": "web_search_20250305", "name": "web_search"}, {"type": "web_fetch_20250910", "name": "web_fetch"}],
 }
+LOOK_AGAIN = calls(("web_search", {"queries": ["height"]}))
 LOOK = ("web_search", {"queries": ["tower height"]})
 
 
@@ -44,6 +47,37 @@ def test_the_next_prompt_begins_with_what_the_model_has_read() -> None:
                 assert len(read) == 2
                 assert again == read
                 assert "321 metres" in read[1]
+
+    run(test())
+
+
+TOWER_PAGE = "http://{host}/tower"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    "made",
+    [
+        [("web_search", {"queries": ["tower", "height"]}), ("open_page", {"url": TOWER_PAGE, "line": 2})],
+        [("find_in_page", {"url": TOWER_PAGE, "pattern": "321"})],
+    ],
+)
+def test_the_next_prompt_has_the_calls_as_the_model_made_them(made: list[tuple[str, Any]], stream: bool) -> None:
+    """Else the cache of the backend is lost from there on, and the model reads of a page that it has searched for."""
+
+    async def test() -> None:
+        async with searched_web() as web:
+            at = {"url": TOWER_PAGE.format(host=web.site.host)}
+            turn = calls(*((name, given | at if "url" in given else given) for name, given in made), thought="Hm.")
+            thinking = {**QUESTION, "thinking": {"type": "enabled", "budget_tokens": 500}}
+            async with model(turn, LOOK_AGAIN, says("High.", thought="So."), **web.settings) as (served, talking):
+                answer = await ask(served, "POST", "/v1/messages", json={**thinking, "stream": stream})
+                blocks = answer.json["content"] if not stream else map(as_sent_back, read_blocks(events_of(answer.body)))
+                said = [{"role": "assistant", "content": [*blocks]}, {"role": "user", "content": "Thanks."}]
+                await ask(served, "POST", "/v1/messages", json={**thinking, "messages": QUESTION["messages"] + said})
+                *_, last_turn, next_request = [request["messages"] for request in talking.requests]
+                assert next_request[: len(last_turn)] == last_turn
+                assert len(last_turn) == 4 + len(made)
 
     run(test())
 

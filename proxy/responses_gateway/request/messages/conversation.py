@@ -27,6 +27,7 @@ from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.json_text import spaced_json
 from responses_gateway.wire.messages import details_in
+from responses_gateway.wire.search_results import as_written, id_in_prompt
 
 # Claude Code's bill, which differs from request to request, before everything else in the prompt.
 _BILLING = "x-anthropic-billing-header:"
@@ -35,8 +36,6 @@ _FAILED = "Error"
 _SAYS_SO = re.compile(r"\W{0,9}(?:tool_use_)?error", re.IGNORECASE)
 # Blocks of system messages that change which tools are offered.
 _TOOL_CHANGES = ("tool_addition", "tool_removal")
-# Anthropic's names of the tools that the gateway runs -> their names here.
-_SERVER_TOOLS = {"web_fetch": "open_page"}
 
 
 class Conversation(msgspec.Struct):
@@ -276,9 +275,11 @@ class Conversation(msgspec.Struct):
         elif kind in ("server_tool_use", "mcp_tool_use"):
             name = filled_text(fields, "name", path)
             arguments = _input_of(fields)
-            if name == "web_search" and isinstance(arguments, dict) and isinstance(arguments.get("query"), str):
-                fields = {**fields, "input": {"queries": [arguments["query"]]}}
-            self._call(fields, _SERVER_TOOLS.get(name, name), path)
+            if isinstance(arguments, dict):
+                name, arguments = as_written(name, arguments)
+            call_id = id_in_prompt(filled_text(fields, "id", path))
+            self._call({**fields, "id": call_id, "input": arguments}, name, path)
+            self.items[-1]["id"] = call_id  # which names the turn, so that its calls are one message again
         elif kind.endswith("_tool_result"):
             self._server_result(fields, path)
         else:
@@ -295,9 +296,10 @@ class Conversation(msgspec.Struct):
 
     def _server_result(self, fields: Object, path: str) -> None:
         """Read the result of a tool that a server has run, which stands in the answer itself."""
-        call_id = filled_text(fields, "tool_use_id", path)
+        block_id = filled_text(fields, "tool_use_id", path)
+        call_id = id_in_prompt(block_id)
         if call_id not in self._calls:
-            error = f"{path}.tool_use_id: there is no `server_tool_use` block with the id {quote(call_id)} before this result."
+            error = f"{path}.tool_use_id: there is no `server_tool_use` block with the id {quote(block_id)} before this result."
             raise invalid_request(error, f"{path}.tool_use_id", "tool_call_not_found")
         self._report.adapted("content", "server_tool_use", "shown as a function call with its result")
         output = server_result(fields.get("content"))

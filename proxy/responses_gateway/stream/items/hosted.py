@@ -92,7 +92,7 @@ class HostedItem:
         if self._decoder is not None:
             self._write(self._decoder.finish(arguments))
         self._ran = True
-        text = arguments if self._form.text == "arguments" else "".join(self._pieces)
+        text = arguments if self._decoder is None else "".join(self._pieces)
         self._writer.run_hosted(self._place, text, deltas=self._deltas, members=self._members(arguments, CallOutcome()))
 
     def close(self, status: ItemStatus, arguments: str, extra: str = "") -> None:

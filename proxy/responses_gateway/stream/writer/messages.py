@@ -40,7 +40,7 @@ from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.hosted import CitedSource
 from responses_gateway.wire.json_text import json_text, member_json, quote, read_object, sendable
 from responses_gateway.wire.messages import SIGNATURE, Thinking, error_body, for_client, signed
-from responses_gateway.wire.search_results import SERVER_TOOL, cited, fetched_page, search_error, search_results
+from responses_gateway.wire.search_results import SERVER_TOOL, as_input, cited, fetched_page, search_error, search_results
 from responses_gateway.wire.tools import ToolTarget
 
 _TOOL = "toolu_"
@@ -239,7 +239,8 @@ class MessagesWriter(EventWriter):
             return
         action = members["action"]
         name = _WEB_TOOLS.get(action["type"], "web_search")
-        arguments = {"url": action.get("url", "")} if name == "web_fetch" else {"query": action.get("query", "")}
+        visible = {"url": action.get("url", "")} if name == "web_fetch" else {"query": action.get("query", "")}
+        arguments = as_input(visible, read_object(text) or {})
         head = f'{{"type":"server_tool_use","id":"{_own_id(SERVER_TOOL, place.item_id)}","name":"{name}","input":'
         place.begun = name
         self.web_requests[name] = self.web_requests.get(name, 0) + 1
