@@ -75,6 +75,10 @@ class Citation(msgspec.Struct, gc=False):
     end: int = 0
 
 
+class Image(msgspec.Struct, gc=False):
+    """An image of the answer, for which there is no item."""
+
+
 class Finish(msgspec.Struct, gc=False):
     """The model stopped. The stream may continue: usage and even text may follow. `stop_string`: which one of those that the
     request names the model wrote, where the backend tells. `says_call`: the backend says that the model ended with calls."""
@@ -97,5 +101,5 @@ class Usage(msgspec.Struct, gc=False):
 # What belongs to a call that has begun.
 CALL_PARTS = (ToolArguments, ToolCallCut, ToolCallExtra)
 Delta: TypeAlias = (
-    Reasoning | Text | Refusal | ToolCall | ToolArguments | ToolCallCut | ToolCallExtra | Citation | Finish | Usage
+    Reasoning | Text | Refusal | ToolCall | ToolArguments | ToolCallCut | ToolCallExtra | Citation | Image | Finish | Usage
 )

@@ -16,10 +16,10 @@ SENT = [chunk(choices=[CHOICE]), chunk({}, "stop"), b"data: [DONE]\n\n"]
 ASKED: dict[str, Any] = {"include": ["message.output_text.logprobs"]}
 
 
-def counted(served: Served, parameter: str) -> float | None:
-    """Return how often a parameter was ignored."""
+def counted(served: Served, name: str, kind: str = "parameter") -> float | None:
+    """Return how often a parameter, or another part of a request, was ignored."""
     served.parts.metrics.flush()
-    labels = {"kind": "parameter", "name": parameter, "outcome": "ignored"}
+    labels = {"kind": kind, "name": name, "outcome": "ignored"}
     return served.parts.metrics.registry.get_sample_value("responses_gateway_losses_total", labels)
 
 
@@ -144,5 +144,7 @@ def test_an_image_in_an_answer_is_a_loss(images: list[Any]) -> None:
             assert whole.json["output"][0]["content"][0]["text"] == "Here it is."
             lost = whole.headers.get("x-responses-gateway-losses", "")
             assert ('ignored="item:image"' in lost) is bool(images), lost
+            await post(served)
+            assert counted(served, "image", "item") == (2 if images else None)  # of a stream, too
 
     run(test())

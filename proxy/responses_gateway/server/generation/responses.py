@@ -382,8 +382,8 @@ class Creation:
         if self.answered:
             _learn(self.in_force.parsers, self.prepared, self.translator)
             options = self.prepared.options
-            # All that an answer can lose but images, which are counted among the repairs: a look there costs each request.
-            if options.logprobs or options.tools or options.recorder is not None:
+            has_images = "image_left_out" in self.translator.lifecycle.repairs
+            if options.logprobs or options.tools or options.recorder is not None or has_images:  # all that an answer can lose
                 self.log.losses(self.answer_losses)
             additions = self._responses.additions
             for note in _due(self.prepared, [], additions.tool_notes, additions.session_notes):
@@ -526,7 +526,7 @@ def answer_losses(prepared: PreparedRequest, translator: Translator) -> list[Los
         losses.append(_NO_TOKENS)
     if "tool_choice" in prepared.call.body and _lacks_call(prepared, translator):
         losses.append(_NO_CALL)
-    if "image_left_out" in translator.repairs:
+    if "image_left_out" in translator.lifecycle.repairs:
         losses.append(_NO_IMAGES)
     repairs = sorted(REPAIRS & translator.lifecycle.repairs.keys())
     if repairs:

@@ -36,6 +36,7 @@ from responses_gateway.wire.deltas import (
     Citation,
     Delta,
     Finish,
+    Image,
     Reasoning,
     Refusal,
     Text,
@@ -442,6 +443,9 @@ class Lifecycle:
         """Count a mark that stands behind no text of the answer."""
         self.repairs["citation_of_nothing"] += 1
 
+    def _drop_image(self, _delta: Image) -> None:
+        self.repairs["image_left_out"] += 1
+
     def _forbid(self, delta: ToolCall) -> None:
         self._limits.suppressed.add(delta.index)
         self.turn.calls += 1
@@ -567,6 +571,7 @@ def _once_complete(transition: Transition) -> Guarded:
 def _always(state: State) -> Row:
     """Return what every state does alike."""
     return {
+        Image: T((L._drop_image,), state),
         Finish: T((L._set_finish,), state),
         Usage: T((L._set_usage,), state),
         ForbiddenCall: T((L._forbid,), state),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from responses_gateway.wire import chat
 from responses_gateway.wire.chat import TokenLogprob
-from responses_gateway.wire.deltas import Citation, Delta, Text
+from responses_gateway.wire.deltas import Citation, Delta, Image, Text
 from responses_gateway.wire.hosted import CitedSource
 
 # A mark, with the space before it that the model would not have written without it.
@@ -86,11 +86,10 @@ class CitationReader:
         out.append(Text(text, logprobs))
 
 
-def attached(delta: chat.Delta, repairs: dict[str, int]) -> Iterator[Citation]:
-    """Yield the sources that a server cites which searches by itself, as OpenAI's chat API has them. Images have no item: they
-    are counted."""
+def attached(delta: chat.Delta) -> Iterator[Citation | Image]:
+    """Yield the sources that a server cites which searches by itself, as OpenAI's chat API has them, and images."""
     if delta.images:
-        repairs["image_left_out"] += 1
+        yield Image()
     for annotation in delta.annotations[:MOST_CITED] if isinstance(delta.annotations, list) else ():
         match annotation:
             case {"type": "url_citation", "url_citation": {"url": str(url), **fields}}:

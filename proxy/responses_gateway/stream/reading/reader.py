@@ -241,7 +241,7 @@ class Reader:
         if refusal:
             self._text_came = True
             out.append(Text(refusal) if self._refusal_as_text else Refusal(refusal))
-        out += attached(delta, self.repairs) if delta.annotations or delta.images else ()
+        out += attached(delta) if delta.annotations or delta.images else ()
 
     def _beyond_echo(self, content: str, reasoning: str) -> str | None:
         """Keep back a text that begins with the thought, in marks, because some servers send it in both places (MiniMax-M3, in
