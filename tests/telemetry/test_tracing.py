@@ -215,6 +215,19 @@ def test_a_response_in_the_background_has_its_trace_too() -> None:
     assert spans.one(CLIENT).parent_id == spans.one(SERVER).span_id
 
 
+def test_a_response_that_has_waited_has_a_span_in_the_trace_of_its_client() -> None:
+    async def ask_it(served: Any) -> None:
+        fields = {"background": True, "background_options": {"completion_window": "8h"}, "store": True, "stream": False}
+        name = (await post(served, model="m", headers={"traceparent": PARENT}, **fields)).json["id"]
+        assert (await ask(served, "GET", f"/v1/responses/{name}?stream=true")).final["status"] == "completed"
+
+    spans, behind = traced(ask_it, streaming(*chat_stream()), store="memory")
+    (made,) = [span for span in spans.spans if span.attributes.get("responses_gateway.outcome") == "completed"]
+    assert (made.name, made.parent_id) == ("POST /v1/responses", SPAN)
+    assert spans.one(CLIENT).parent_id == made.span_id
+    assert (header(behind, "traceparent") or "").startswith(f"00-{TRACE}-")
+
+
 def test_every_response_on_a_websocket_has_a_span_of_its_own() -> None:
     async def ask_it(served: Any) -> None:
         url = f"{served.url}/v1/responses"

@@ -107,7 +107,7 @@ class Responses:
         reservation = None
         if charged is not None and self.ledger is not None:
             reservation = Reservation(charged.key, charged.team, ledger=self.ledger, owners=charged.owners)
-        caller = Caller(kept.tenant, kept.request_id, headers, reservation=reservation)
+        caller = Caller(kept.tenant, kept.request_id, headers, "POST /v1/responses", reservation)
         creation = Creation(self, caller, lambda: None)
         if creation.recording is not None:
             creation.recording.received(kept.request)

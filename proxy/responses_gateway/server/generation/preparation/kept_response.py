@@ -29,7 +29,7 @@ from responses_gateway.wire.errors import ApiError
 # Changes when gateways with the former one could not read it any more, because a rolling restart has both.
 _FORMAT = 1
 # Headers of the client's request that matter later; its keys are not among them.
-_KEPT_HEADERS = ("originator", "User-Agent", "x-codex-window-id", ROLLOUT_HEADER, TOKEN_TRUE_HEADER)
+_KEPT = ("traceparent", "tracestate", "originator", "User-Agent", "x-codex-window-id", ROLLOUT_HEADER, TOKEN_TRUE_HEADER)
 _HEADER = "Authorization"
 
 
@@ -105,7 +105,7 @@ def keep(
         context.request.model_dump_json(exclude_unset=True).encode(),
         caller.tenant,
         caller.request_id,
-        {name: caller.headers[name] for name in _KEPT_HEADERS if name in caller.headers},
+        {name: caller.headers[name] for name in _KEPT if name in caller.headers},
         Charged(held.key, held.team, held.owners) if held is not None and held.key is not None else None,
         History(context.place, context.conversation, context.history_tokens),
         beginning,
