@@ -42,6 +42,10 @@ def test_the_certificate_of_a_gateway_is_said_to_be_untrusted(
             assert "self-signed certificate; SSL_CERT_FILE names" in untrusted
             plain = running.url.replace("https", "http")
             assert "This port speaks HTTPS: the URL has to begin with https://." in await said(capsys, command, plain)
+            assert await asyncio.to_thread(main, ["check", running.url]) == 2
+            checked = capsys.readouterr().err
+            assert "self-signed certificate" in checked
+            assert checked.endswith(": SSL_CERT_FILE names a file of your own authority\n")  # and does not ask: is it running?
 
     run(test())
 

@@ -185,7 +185,8 @@ def _fetch(args: argparse.Namespace, protocol: CheckedProtocol) -> bytes:
             )
             return _stream(client, base + protocol.path, protocol.request(model, question, args.tools))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise UnusableStream(f"cannot reach {base}: {str(error) or type(error).__name__}: is it running?") from None
+        advice = "SSL_CERT_FILE names a file of your own authority" if "certificate" in str(error) else "is it running?"
+        raise UnusableStream(f"cannot reach {base}: {str(error) or type(error).__name__}: {advice}") from None
 
 
 def _base_url(url: str, path: str) -> str:
