@@ -29,6 +29,39 @@ def test_conversations_grow_and_lose_items(opening: Opening) -> None:
     play(opening, test)
 
 
+def test_what_a_failed_request_has_left_is_there_once_if_it_comes_again(opening: Opening) -> None:
+    async def test(store: Store, database: Database, _clock: Clock) -> None:
+        begun = await store.conversations.create("a", {}, [said(0)])
+        asked = [USER, {**USER, "role": "developer"}]
+
+        async def answer(name: str, status: str) -> int:
+            """Store the answer to the same request; return how many items the conversation has by then."""
+            before = await store.conversations.continued("a", begun.id, asked)
+            assert before is not None
+            assert len(await store.histories.items(before.end)) == 1
+            made = record(name, context=before.end, input=asked, output=[said(1)], conversation=begun.id, status=status)
+            assert await store.responses.save(made)
+            found = await store.conversations.get("a", begun.id)
+            assert found is not None
+            return len(await store.histories.items(found.end))
+
+        assert [await answer("resp_1", "failed"), await answer("resp_2", "failed")] == [3, 3]
+        other = await store.conversations.continued("a", begun.id, [USER])
+        assert other is not None
+        assert len(await store.histories.items(other.end)) == 3
+        assert await answer("resp_3", "completed") == 4
+        following = await store.conversations.continued("a", begun.id, asked)
+        assert following is not None
+        assert len(await store.histories.items(following.end)) == 4
+        assert await store.conversations.continued("b", begun.id, asked) is None
+        for name in ("resp_1", "resp_2", "resp_3"):
+            assert await store.responses.delete("a", name)
+        assert await store.conversations.delete("a", begun.id)
+        assert set((await rows(database)).values()) == {0}
+
+    play(opening, test)
+
+
 def test_items_keep_their_ids_when_another_is_removed(opening: Opening) -> None:
     async def test(store: Store, database: Database, _clock: Clock) -> None:
         async def ids(end: int) -> list[str]:
