@@ -9,9 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from responses_gateway.conformance.checker import check_stream
 from responses_gateway.simulator import COUNTERS, RECEIVED, create_app, serving
+from tests.log_lines import log_lines
 from tests.server.resources.test_socket_messages import say
 from tests.server.resources.test_websocket_resource import ENDLESS, STORES, Event, Socket, connect
 from tests.server.running_gateway import TERMINALS, Served, gateway, run, simulated, until
@@ -128,6 +130,41 @@ def test_a_slow_lane_holds_no_other(slow: str | None) -> None:
                 final = (await reader.end(slow))["response"]
                 assert final["output"][0]["content"][0]["text"] == name
             reader.judged()
+
+    run(test())
+
+
+def test_messages_that_run_at_once_have_ids_of_their_own() -> None:
+    """vLLM before 0.13 refuses an id that another request has that runs."""
+    running: set[str] = set()
+
+    @web.middleware
+    async def refusing(request: web.Request, handler: Any) -> web.StreamResponse:
+        request_id = request.headers["X-Request-Id"]
+        if request_id in running:
+            return web.json_response({"error": {"message": f"Request id {request_id} already running."}}, status=400)
+        running.add(request_id)
+        try:
+            answer: web.StreamResponse = await handler(request)
+        finally:
+            running.remove(request_id)
+        return answer
+
+    async def test() -> None:
+        app = create_app()
+        app.middlewares.insert(0, refusing)
+        with log_lines() as written:
+            async with serving(app) as url, gateway(url, access_log=True) as served:
+                async with connect(served, **{"X-Request-Id": "mine"}) as socket:
+                    reader = Reader(socket)
+                    await send(reader, "scenario: plain fault: silence=600", "a")
+                    await until(lambda: running)
+                    await send(reader, "scenario: plain", "b")
+                    assert (await reader.end("b"))["type"] == "response.completed"
+                await until(lambda: not served.parts.in_flight.activities)
+        lines = written("response")
+        assert [line["request_id"] for line in lines] == ["mine.2", "mine"]
+        assert len({line["backend_request_id"] for line in lines}) == 2
 
     run(test())
 

@@ -7,6 +7,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from itertools import count
 
 from aiohttp import web
 
@@ -52,6 +53,7 @@ class SocketResponses:
         self._identities = request.app.get(IDENTITIES)  # absent where clients need not say who they are
         self._transport = request.transport
         self._unstored = UnstoredResponses()
+        self._numbers = count(1)  # of messages
 
     async def make(self, lane: Lane, message: WaitingMessage | ResponsesRequest) -> None:
         """Make a response; `lane.continues` says what it was to continue if it cannot begin. Raise `ApiError` and
@@ -133,7 +135,10 @@ class SocketResponses:
         settings = self._responses.live.current.settings
         allows = allowed_models(exchange, settings) if self._identities is not None else None
         _, headers = named(exchange, self._request.headers)
-        return Caller(self._tenant, exchange.request_id, headers, _OPERATION, reservation, over_websocket=True, allows=allows)
+        number = next(self._numbers)
+        # Each has its own, because vLLM before 0.13 refuses a request whose id another one has that runs.
+        request_id = exchange.request_id if number == 1 else f"{exchange.request_id}.{number}"
+        return Caller(self._tenant, request_id, headers, _OPERATION, reservation, over_websocket=True, allows=allows)
 
     # ---- the response --------------------------------------------------------------------------------------------------
 
