@@ -49,7 +49,8 @@ async def ask(pool: Pool, body: Mapping[str, Any] | bytes, headers: Mapping[str,
     """Return the answer to a chat request, decoded as `kind`. Raise `ApiError`, in the words of clients, where a backend
     refuses it, fails, or sends something else."""
     data = body if isinstance(body, bytes) else quoted({**body, "stream": False})
-    async with await pool.open_chat(data, lambda _name, _url: headers, route) as chat:
+    own = {name: value for name, value in headers.items() if name != "X-Request-Id"}  # each gets an id, because several may run
+    async with await pool.open_chat(data, lambda _name, _url: own, route) as chat:
         if chat.status != 200:
             error = read_error(chat.status, await chat.read_refusal(), chat.retry_after)
             raise in_client_terms(pool.refusal_for_clients(chat, error))

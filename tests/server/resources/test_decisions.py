@@ -44,16 +44,18 @@ async def deciding(
     """Serve the gateway before a model; yield the bodies that it got, and how many requests it had at once with each."""
     asked: list[dict[str, Any]] = []
     running: list[int] = []
-    now = 0
+    now: set[str] = set()
 
     async def chat(request: web.Request) -> web.Response:
-        nonlocal now
         body = await request.json()
         asked.append(body)
-        now += 1
-        running.append(now)
+        request_id = request.headers["X-Request-Id"]
+        if request_id in now:  # as vLLM before 0.13
+            return web.json_response({"error": {"message": f"Request id {request_id} already running."}}, status=400)
+        now.add(request_id)
+        running.append(len(now))
         await asyncio.sleep(0)
-        now -= 1
+        now.remove(request_id)
         return web.json_response(answer(body), status=status)
 
     app = web.Application()
