@@ -27,7 +27,7 @@ TOOLS: ToolTable = {
 }
 RIVERS = CitedSource(1, "Rivers", url="https://example.org/rivers", excerpt="It is long.")
 FOUND = CallOutcome(sources=(RIVERS,), text="[1] Rivers: long.")
-FAILED = CallOutcome(failed=True)
+FAILED = CallOutcome(failed=True, text="Error: the search engine did not answer.")
 
 
 def played(outcomes: list[CallOutcome], *turns: list[bytes]) -> Message:
@@ -77,7 +77,8 @@ def test_a_page_is_fetched_with_its_text() -> None:
 
 def test_a_search_that_failed_says_so_and_the_message_goes_on() -> None:
     message = played([FAILED], [search(), finish()], [text("I do not know."), finish()])
-    assert message.blocks[1]["content"] == {"type": "web_search_tool_result_error", "error_code": "unavailable"}
+    failed = {"type": "web_search_tool_result_error", "error_code": "unavailable", "message": FAILED.text}
+    assert message.blocks[1]["content"] == failed
     assert message.reason == "end_turn"
     used_up = played([CallOutcome(failed=True, text=f"{OUT_OF_USES} Stop.")], [search(), finish()], [text("No."), finish()])
     assert used_up.blocks[1]["content"]["error_code"] == "max_uses_exceeded"

@@ -94,9 +94,10 @@ def fetched_page(sources: Sequence[CitedSource], text: str) -> dict[str, Any]:
 
 
 def search_error(tool: str, text: str) -> dict[str, Any]:
-    """Return the content of a result of `web_search` or `web_fetch` that failed, for the text that the model reads."""
+    """Return the content of a result of `web_search` or `web_fetch` that failed, for the text that the model reads. The member
+    `message` is not Anthropic's, whose errors have no place for a text; clients send it back as it is."""
     code = "max_uses_exceeded" if OUT_OF_USES in text else "unavailable"
-    return {"type": f"{tool}_tool_result_error", "error_code": code}
+    return {"type": f"{tool}_tool_result_error", "error_code": code, "message": text}
 
 
 def cited(annotation: Mapping[str, Any], excerpt: str) -> dict[str, Any]:

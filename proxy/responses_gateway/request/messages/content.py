@@ -210,7 +210,8 @@ def _readable(content: Any) -> str:
     if not isinstance(content, dict):
         return ""
     if isinstance(content.get("error_code"), str):
-        return f"Error: {content['error_code']}"
+        message = content.get("message")  # what the model has read, from this gateway
+        return message if isinstance(message, str) and message else f"Error: {content['error_code']}"
     known = [
         content[name] for name in ("title", "url", "text", "data", "stdout", "stderr") if isinstance(content.get(name), str)
     ]
