@@ -25,12 +25,14 @@ MCP: dict[str, Any] = {"type": "mcp", "server_label": "docs", "require_approval"
 
 
 class Model:
-    """Answers chat requests with the next turn; `requests` are their bodies. The last turn is given again and again."""
+    """Answers chat requests with the next turn; `requests` are their bodies, `request_ids` what they are
+    called. The last turn is given again and again."""
 
     def __init__(self, turns: tuple[Turn, ...]) -> None:
         self._turns = turns
         self.url = ""
         self.requests: list[dict[str, Any]] = []
+        self.request_ids: list[str] = []
         self.hold: asyncio.Event | None = None  # an answer is not ended before this is set
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -38,6 +40,7 @@ class Model:
         body = await request.json()
         turn = self._turns[min(len(self.requests), len(self._turns) - 1)]
         self.requests.append(body)
+        self.request_ids.append(request.headers["X-Request-Id"])
         if isinstance(turn, int):
             return web.json_response({"error": {"message": "this went wrong"}}, status=turn)
         pieces = turn(body) if callable(turn) else turn

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from itertools import count
 
 import msgspec
 
@@ -114,6 +115,7 @@ class _Questions:
         self._responses = responses
         self._log = log
         self._caller = caller_within(caller)
+        self._numbers = count(1)
 
     async def judge(self, calls: Sequence[Call], conversation: str) -> dict[str, Verdict]:
         """Return the verdicts by the ids of the calls."""
@@ -154,7 +156,10 @@ class _Questions:
             "temperature": 0.0,
             "store": False,
         })  # fmt: skip
-        async with Creation(self._responses, self._caller, lambda: None) as creation:
+        # Several are asked at once: vLLM before 0.13 refuses a request whose id another one has that runs.
+        request_id = f"{self._caller.request_id}.{next(self._numbers)}"
+        caller = msgspec.structs.replace(self._caller, request_id=request_id)
+        async with Creation(self._responses, caller, lambda: None) as creation:
             await creation.prepare(request)
             generation = creation.start(NullSink())
             late = server_error("The judge of tool calls did not answer in time.", 504)
