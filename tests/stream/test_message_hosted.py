@@ -46,7 +46,7 @@ def played(outcomes: list[CallOutcome], *turns: list[bytes]) -> Message:
 
 
 def search(index: int = 0) -> bytes:
-    return call(index, "", "web_search", '{"query":"rivers"}')
+    return call(index, "", "web_search", '{"queries":["rivers"]}')
 
 
 def test_a_search_is_a_block_of_the_call_a_block_of_the_results_and_a_citation() -> None:

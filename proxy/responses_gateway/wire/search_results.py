@@ -34,6 +34,8 @@ def as_input(visible: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str
     """Return the `input` of a call for its arguments, as the model has `written` them: clients know what is `visible`."""
     if written == {"queries": [visible.get("query")]}:
         return dict(visible)
+    if written.get("query") and "queries" not in written:
+        return {**written, "queries": []}  # because a `query` alone stands for the `queries` of most calls
     return {**(visible if visible.keys() - written.keys() else {}), **written}
 
 
@@ -41,8 +43,11 @@ def as_written(name: str, block_input: Mapping[str, Any]) -> tuple[str, dict[str
     """Return the function that a server tool stands for, and what the model has written, given the `input` of its call."""
     if name == "web_fetch":
         return "find_in_page" if "pattern" in block_input else "open_page", dict(block_input)
-    if name == "web_search" and isinstance(block_input.get("query"), str):
-        return name, {"queries": [block_input["query"]], **{key: value for key, value in block_input.items() if key != "query"}}
+    query = block_input.get("query")
+    if name == "web_search" and query and block_input.get("queries") == []:
+        return name, {key: value for key, value in block_input.items() if key != "queries"}
+    if name == "web_search" and isinstance(query, str):
+        return name, {"queries": [query], **{key: value for key, value in block_input.items() if key != "query"}}
     return name, dict(block_input)
 
 

@@ -60,6 +60,7 @@ TOWER_PAGE = "http://{host}/tower"
     [
         [("web_search", {"queries": ["tower", "height"]}), ("open_page", {"url": TOWER_PAGE, "line": 2})],
         [("find_in_page", {"url": TOWER_PAGE, "pattern": "321"})],
+        [("web_search", {"query": "tower", "recency": "year"})],
         [("web_search", {"queries": [" "]}), ("open_page", {"url": "http://{host}/no-such-page"})],
     ],
 )
