@@ -103,7 +103,7 @@ def test_each_call_has_its_verdict(stream: bool) -> None:
             }
             asked = [request for request in talking.requests if request["model"] == "judge"]
             assert len(asked) == 2
-            assert len(set(talking.request_ids)) == 3  # they run at once, and vLLM before 0.13 refuses an id that does
+            assert len(set(talking.request_ids)) == 3  # they run at once, and vLLM before 0.14 refuses an id that does
             for request in asked:
                 instructions, question = (message["content"] for message in request["messages"])
                 assert instructions.startswith("You judge the tool calls")

@@ -50,7 +50,7 @@ async def deciding(
         body = await request.json()
         asked.append(body)
         request_id = request.headers["X-Request-Id"]
-        if request_id in now:  # as vLLM before 0.13
+        if request_id in now:  # as vLLM before 0.14
             return web.json_response({"error": {"message": f"Request id {request_id} already running."}}, status=400)
         now.add(request_id)
         running.append(len(now))

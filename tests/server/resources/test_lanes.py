@@ -135,7 +135,7 @@ def test_a_slow_lane_holds_no_other(slow: str | None) -> None:
 
 
 def test_messages_that_run_at_once_have_ids_of_their_own() -> None:
-    """vLLM before 0.13 refuses an id that another request has that runs."""
+    """vLLM before 0.14 refuses an id that another request has that runs."""
     running: set[str] = set()
 
     @web.middleware

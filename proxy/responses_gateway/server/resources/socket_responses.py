@@ -136,7 +136,7 @@ class SocketResponses:
         allows = allowed_models(exchange, settings) if self._identities is not None else None
         _, headers = named(exchange, self._request.headers)
         number = next(self._numbers)
-        # Each has its own, because vLLM before 0.13 refuses a request whose id another one has that runs.
+        # Each has its own, because vLLM before 0.14 refuses a request whose id another one has that runs.
         request_id = exchange.request_id if number == 1 else f"{exchange.request_id}.{number}"
         return Caller(self._tenant, request_id, headers, _OPERATION, reservation, over_websocket=True, allows=allows)
 

@@ -156,7 +156,7 @@ class _Questions:
             "temperature": 0.0,
             "store": False,
         })  # fmt: skip
-        # Several are asked at once: vLLM before 0.13 refuses a request whose id another one has that runs.
+        # Several are asked at once: vLLM before 0.14 refuses a request whose id another one has that runs.
         request_id = f"{self._caller.request_id}.{next(self._numbers)}"
         caller = msgspec.structs.replace(self._caller, request_id=request_id)
         async with Creation(self._responses, caller, lambda: None) as creation:
