@@ -34,7 +34,7 @@ from tests.server.running_gateway import (
     simulated,
     until,
 )
-from tests.server.scripted_backend import backend, chunk, streaming
+from tests.server.scripted_backend import HEAD, Connection, backend, chunk, streaming
 from tests.state.database_servers import RedisServer, redis_running
 
 ALICE = "rp_alice-0123456789"
@@ -171,20 +171,25 @@ def test_a_response_whose_last_turn_was_cut_off_is_charged_as_its_usage_says() -
     run(test())
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_what_is_relayed_is_charged_before_the_client_has_it_and_may_go(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    chat = {"model": "simulator", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
-    charged = False
+@pytest.fixture
+def charged(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What was charged; that takes a while."""
+    done = []
     charge = QuotaTable.charge
 
     async def slow_charge(*arguments: Any) -> Any:
-        nonlocal charged
         await asyncio.sleep(0.2)
         totals = await charge(*arguments)
-        charged = True
+        done.append(True)
         return totals
 
     monkeypatch.setattr(QuotaTable, "charge", slow_charge)
+    return done
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_is_relayed_is_charged_before_the_client_has_it_and_may_go(stream: bool, charged: list[bool]) -> None:
+    chat = {"model": "simulator", "messages": [{"role": "user", "content": "hi"}], "stream": stream}
 
     async def test() -> None:
         async with simulated(store="memory", access_log=True, api_keys=keys({"tokens_per_day": 100_000})) as served:
@@ -192,6 +197,30 @@ def test_what_is_relayed_is_charged_before_the_client_has_it_and_may_go(stream: 
             async with session, session.post(f"{served.url}/v1/chat/completions", json=chat) as answer:
                 await answer.read()
                 assert charged
+            await until(lambda: written("request"), "the line of the request")
+            assert written("request")[0]["status"] == 200
+
+    with log_lines() as written:
+        run(test())
+
+
+def test_a_stream_that_is_relayed_is_charged_before_its_last_event_behind_which_clients_go(charged: list[bool]) -> None:
+    async def play(connection: Connection) -> None:
+        connection.write(HEAD)
+        connection.send(chunk({"content": "Hello"}), chunk({}, "stop", usage={"prompt_tokens": 9, "completion_tokens": 7}))
+        connection.send(b"data: [DONE]\n\n")
+        await asyncio.sleep(0.05)
+        connection.end()
+
+    async def test() -> None:
+        settings = {"store": "memory", "access_log": True, "api_keys": keys({"tokens_per_day": 100_000})}
+        async with backend(play) as behind, gateway(behind.url, **settings) as served:
+            chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+            session = aiohttp.ClientSession(headers=bearer(ALICE))
+            async with session, session.post(f"{served.url}/v1/chat/completions", json=chat) as answer:
+                await answer.content.readuntil(b"data: [DONE]\n\n")
+                assert charged
+                answer.close()
             await until(lambda: written("request"), "the line of the request")
             assert written("request")[0]["status"] == 200
 

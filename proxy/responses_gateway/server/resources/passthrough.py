@@ -229,7 +229,8 @@ async def _pass_back(
         async for data in answer.content.iter_any():
             if readable:
                 meter.feed(data)
-            if reservation is not None and answer.content.at_eof():  # a client that knows the length has all of it then
+            # A client that knows the length has all of it then, and one that reads a stream does not wait for more.
+            if reservation is not None and (answer.content.at_eof() or data.rstrip().endswith(b"[DONE]")):
                 await reservation.settle(meter.tokens)
             await response.write(data)
         ending = "complete"
