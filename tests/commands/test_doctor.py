@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from responses_gateway.settings.keys import hash_of
 from responses_gateway.settings.load import load
 from responses_gateway.simulator import serving
 from tests.commands.doctor_report import CONTEXT, bad_request, examine, report, run, server
 from tests.server import running_gateway
-from tests.server.running_gateway import gateway
+from tests.server.running_gateway import gateway, simulated
 
 # ---- verdicts on dialects ----------------------------------------------------------------------------------------
 
@@ -316,6 +317,15 @@ def test_a_key_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert examine("--api-key", "the-right-key", api_key="the-right-key") == 0
     assert examine(api_key="the-right-key", environ={"OPENAI_API_KEY": "the-right-key"}) == 0
     assert "the-right-key" not in "".join(capsys.readouterr())
+
+
+def test_a_gateway_in_the_place_of_the_backend_tells_where_its_key_belongs(capsys: pytest.CaptureFixture[str]) -> None:
+    async def test() -> None:
+        async with simulated(api_keys={"alice": hash_of("rp_alice-0123456789")}) as served:
+            assert await asyncio.to_thread(run, served.url) == 2
+
+    asyncio.run(test())
+    assert "in the header 'Authorization: Bearer YOUR_KEY'. Give its key with --api-key" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://user:password@x"])

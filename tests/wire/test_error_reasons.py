@@ -149,6 +149,8 @@ TRACE = 'Traceback (most recent call last):\n  File "/srv/engine/core.py", line 
         ("it failed. Stack trace: /srv/x.py", "it failed."),
         ("See stack trace (above) for the root cause.", "See stack trace (above) for the root cause."),
         ("refused: Authorization: Bearer abcdefgh", "refused: […]"),
+        ("Send it as 'Authorization: Bearer YOUR_KEY'.", "Send it as 'Authorization: Bearer YOUR_KEY'."),
+        ("Authorization: Bearer YOUR_KEY-abcdefgh", "[…]"),
         ("Incorrect API key provided: sk-abcdefgh1234", "Incorrect API key provided: […]"),
         ("api_key=abcd1234 is wrong", "[…] is wrong"),
         ("cannot connect to https://me:hunter2@db.example/x", "cannot connect to https://[…]db.example/x"),

@@ -66,10 +66,11 @@ _STACK = re.compile(
     re.IGNORECASE,
 )
 _EXCEPTION = re.compile(r"(?:[\w.]{1,100}\.)?([A-Z]\w{1,60}(?:Error|Exception|Exit|Interrupt|Timeout))\b")
+_NO_PLACEHOLDER = r"(?!(?:Bearer |Basic )?YOUR_(?:API_)?KEY(?![\w-]))"  # which tells where the key belongs
 _SECRET = re.compile(
-    r"\bBearer [^\s\"',]{1,400}|\bsk[-_][\w-]{8,400}|\b(?:gsk|hf|nvapi|xai|ghp|glpat)[-_][\w-]{24,400}"
-    r"|\b(?:authorization|cookie|password|secret|(?:x-)?api[-_ ]?key(?: id)?|access[-_]?token)[\"']?[:=] {0,3}[\"']?"
-    r"(?:Bearer |Basic )?[^\s\"',}]{4,400}"
+    r"\bBearer " + _NO_PLACEHOLDER + r"[^\s\"',]{1,400}|\bsk[-_][\w-]{8,400}|\b(?:gsk|hf|nvapi|xai|ghp|glpat)[-_][\w-]{24,400}"
+    r"|\b(?:authorization|cookie|password|secret|(?:x-)?api[-_ ]?key(?: id)?|access[-_]?token)"
+    r"[\"']?[:=] {0,3}[\"']?" + _NO_PLACEHOLDER + r"(?:Bearer |Basic )?[^\s\"',}]{4,400}"
     r"|(?<=//)[^\s/:@]{1,100}:[^\s/@]{1,100}@",
     re.IGNORECASE,
 )
