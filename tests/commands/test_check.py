@@ -191,6 +191,7 @@ class Server:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[Any] = []
         self.models: Any = {"data": [{"id": "first"}, {"id": "second"}]}
+        self.models_status = 200
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(await request.json())
@@ -203,7 +204,7 @@ class Server:
         return answer
 
     async def _list(self, request: web.Request) -> web.Response:
-        return web.json_response(self.models, status=200 if self.models else 404)
+        return web.json_response(self.models, status=self.models_status if self.models else 404)
 
     def check(self, *argv: str, path: str = "") -> int:
         """Run the command against this server."""
@@ -307,6 +308,15 @@ def test_without_a_list_of_models_one_must_be_named(capsys: pytest.CaptureFixtur
     assert server.check() == 2
     assert "--model" in capsys.readouterr().err
     assert server.check("--model", "m") == 0
+
+
+def test_a_server_that_wants_a_key_is_not_to_be_named_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    server = Server()
+    server.models, server.models_status = {"error": {"message": "No key."}}, 401
+    assert server.check() == 2
+    said = capsys.readouterr().err
+    assert "/v1/models answered HTTP 401: No key; give the server's key with --api-key" in said
+    assert "--model" not in said
 
 
 def test_a_key_that_no_header_can_carry_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:

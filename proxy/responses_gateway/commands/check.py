@@ -227,7 +227,8 @@ PROTOCOLS = {
 def _first_model(client: httpx.Client, base: str) -> str:
     answer = client.get(f"{base}/models", headers={"accept": "application/json"})
     if answer.is_error:
-        raise UnusableStream(f"{base}/models answered {_http_error(answer)}; name one with --model")
+        advice = "give the server's key with --api-key" if answer.status_code == 401 else "name a model with --model"
+        raise UnusableStream(f"{base}/models answered {_http_error(answer).rstrip('.')}; {advice}")
     try:
         return str(answer.json()["data"][0]["id"])
     except (ValueError, LookupError, TypeError):
