@@ -84,6 +84,22 @@ def test_the_next_prompt_has_the_calls_as_the_model_made_them(made: list[tuple[s
     run(test())
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_search_that_finds_nothing_is_that_in_the_next_prompt_too(stream: bool) -> None:
+    async def test() -> None:
+        async with searched_web() as web, model(calls(LOOK), says("I do not know."), **web.settings) as (served, talking):
+            web.engine.results = []
+            answer = await ask(served, "POST", "/v1/messages", json={**QUESTION, "stream": stream})
+            blocks = answer.json["content"] if not stream else map(as_sent_back, read_blocks(events_of(answer.body)))
+            said = [{"role": "assistant", "content": [*blocks]}, {"role": "user", "content": "Thanks."}]
+            await ask(served, "POST", "/v1/messages", json={**QUESTION, "messages": QUESTION["messages"] + said})
+            *_, last_turn, next_request = [request["messages"] for request in talking.requests]
+            assert "Nothing was found." in last_turn[-1]["content"]
+            assert next_request[: len(last_turn)] == last_turn
+
+    run(test())
+
+
 def test_a_client_that_lets_the_model_only_fetch_offers_it_no_search_and_the_other_way_round() -> None:
     async def test() -> None:
         backend = create_app(SimulatorOptions())

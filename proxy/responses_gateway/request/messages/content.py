@@ -192,8 +192,11 @@ def _unknown_source(kind: str, place: str) -> Exception:
     return invalid_request(f"{place}.type: {what}.", f"{place}.type", "unsupported_value")
 
 
-def server_result(content: Any) -> str:
+def server_result(block: Object) -> str:
     """Return the result of a server tool as the model has read it, or what can be read of it. Its shape depends on the tool."""
+    content = block.get("content")
+    if content == []:
+        return _readable(block.get("text"))
     if isinstance(content, list) and (carried := carried_text(content)):
         return carried
     page = content.get("content") if isinstance(content, dict) and content.get("type") == "web_fetch_result" else None

@@ -302,7 +302,7 @@ class Conversation(msgspec.Struct):
             error = f"{path}.tool_use_id: there is no `server_tool_use` block with the id {quote(block_id)} before this result."
             raise invalid_request(error, f"{path}.tool_use_id", "tool_call_not_found")
         self._report.adapted("content", "server_tool_use", "shown as a function call with its result")
-        output = server_result(fields.get("content"))
+        output = server_result(fields)
         if fields.get("is_error") is True:
             output = self._failure(output)
         self._add({"type": "function_call_output", "call_id": call_id, "output": output}, path)

@@ -264,7 +264,8 @@ class MessagesWriter(EventWriter):
                 content = fetched_page(sources, text)
             else:
                 content = search_results(sources, text)
-            block = f'{{"type":"{place.begun}_tool_result","tool_use_id":"{tool_id}","content":{json_text(content)}}}'
+            carried = "" if content else f',"text":{quote(text)}'  # no result can carry it where there is none
+            block = f'{{"type":"{place.begun}_tool_result","tool_use_id":"{tool_id}","content":{json_text(content)}{carried}}}'
             self._start_block(block)
             self._stop_block()
             self._results[place.item_id].append(block)
