@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from responses_gateway.stream.lifecycle.needs import Verdict
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.tools import Grammar
-from tests.stream.stream_player import DONE, ECHO, call, chunk, events_of, finish, new_translator, text, think
+from tests.stream.stream_player import DONE, ECHO, call, chunk, events_of, finish, new_translator, options, text, think
 
 LOST = server_error("The connection broke.")
 
@@ -42,6 +43,14 @@ def test_it_is_the_same_however_often_it_is_asked_for() -> None:
     assert playing.terminal() == playing.terminal()
     assert event["sequence_number"] == playing.writer.next_number - 1
     assert event["response"] == json.loads(playing.response.json())
+
+
+def test_no_response_ends_before_it_was_created_though_the_clock_was_set_back() -> None:
+    playing = Translator(options(), count(1_800_000_000, -3600).__next__)
+    playing.start()
+    playing.feed(text("Hi") + finish() + DONE)
+    response = json.loads(playing.response.json())
+    assert response["completed_at"] == response["created_at"] == 1_800_000_000
 
 
 @pytest.mark.parametrize("given", [True, False])

@@ -594,11 +594,11 @@ class Translator:
         usage = self.tokens.complete_usage(usage_of(self.lifecycle.turns), self.lifecycle.writer.characters)
         if self.early is not None:
             usage = usage_shown(self.lifecycle.turns, usage, self.lifecycle.writer.done)
-        completed_at = int(self._clock()) if status == "completed" else None
+        # Never before it was created: the clock may have been set back, or be that of another process, which took it over.
+        completed_at = int(max(self.created, self._clock())) if status == "completed" else None
         turn = self.lifecycle.turn
-        reached_limit = turn.finish_reason == "length"
         images = None if self.options.hosted is None else images_of(self.lifecycle.turns)
-        why = (self.incomplete_reason, self.error, turn.stop_string, reached_limit)
+        why = (self.incomplete_reason, self.error, turn.stop_string, turn.finish_reason == "length")
         self.response.end(Outcome(status, usage, completed_at, *why, turn.used, images))
 
     def _replace_answer(self) -> Status:
