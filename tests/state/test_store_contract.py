@@ -306,6 +306,19 @@ def test_work_for_all_processes_is_done_by_one(opening: Opening) -> None:
     play(opening, test)
 
 
+def test_work_goes_on_after_the_clock_was_set_back(opening: Opening) -> None:
+    """A machine often starts with a wrong clock: nothing that expires would be deleted until its time has come."""
+
+    async def test(store: Store, _database: Database, clock: Clock) -> None:
+        assert await store.upkeep.lease("clean-up", 10)
+        clock.now -= 86_400
+        assert await store.upkeep.lease("clean-up", 10)
+        clock.now -= 0.1  # clocks of two processes may differ a little
+        assert not await store.upkeep.lease("clean-up", 10)
+
+    play(opening, test)
+
+
 def test_a_secret_stays_the_same(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         first = await store.secret("seal")

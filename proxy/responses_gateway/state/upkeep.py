@@ -27,13 +27,14 @@ class Upkeep:
 
     @transaction
     def lease(self, sql: Sql, name: str, seconds: float) -> bool:
-        """Take on some work for all processes. Return False if another did so less than `seconds` ago."""
+        """Take on some work for all processes. Return False if another did so less than `seconds` ago: unless the clock was set
+        back since then, so that its lease would last for longer than any does."""
         now = self.clock()
         statement = (
             "INSERT INTO leases (name, until) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET until = excluded.until "
-            "WHERE leases.until < ? RETURNING name"
+            "WHERE leases.until < ? OR leases.until > ? RETURNING name"
         )
-        return sql.execute(statement, (name, now + seconds, now)).fetchone() is not None
+        return sql.execute(statement, (name, now + seconds, now, now + 2 * seconds)).fetchone() is not None
 
     async def clean_up(self) -> int:
         """Delete what has expired, and the logs of streams that can no longer be resumed. Return how many responses and
@@ -74,8 +75,7 @@ class Upkeep:
         total = 0
         while True:
             begun = time.monotonic()
-            done = await step()
-            if not done:
+            if not (done := await step()):
                 return total
             total += done
             await asyncio.sleep(_REST * (time.monotonic() - begun))
