@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from responses_gateway.own_folder import OwnFolder
+from responses_gateway.server.process.reloading import Reloading
 from responses_gateway.server.recording import recorder
 from responses_gateway.server.recording.recorder import PATTERN, Recorder
 from responses_gateway.server.recording.recording import REDACTED
@@ -172,6 +174,40 @@ def test_no_key_gets_into_a_record(tmp_path: Path) -> None:
     assert "wrong key" in text
     for secret in ("sk-of-the-operator", "client-secret-key", "cookie-secret", "header-key", "my-own-secret"):
         assert secret not in text
+
+
+def test_a_key_that_came_with_other_settings_gets_into_no_record_either(tmp_path: Path) -> None:
+    async def test() -> None:
+        echoing = refusing(401, b'{"error": {"message": "wrong key: sk-the-first-one, or sk-the-second-one"}}')
+        async with (
+            backend(echoing) as behind,
+            gateway(behind.url, record=tmp_path, backend_api_key="sk-the-first-one") as served,
+        ):
+            await post(served)
+            Reloading(served.parts).apply(Settings(backend=[behind.url], backend_api_key=SecretStr("sk-the-second-one")))
+            await post(served)
+
+    run(test())
+    _, second = records(tmp_path)
+    text = second.read_text()
+    assert "wrong key" in text
+    assert "sk-the-first-one" not in text
+    assert "sk-the-second-one" not in text
+
+
+def test_the_password_of_redis_and_what_backends_are_sent_get_into_no_record(tmp_path: Path) -> None:
+    pytest.importorskip("redis", reason="the Redis driver is not installed")
+    settings: dict[str, Any] = {"events": "redis://:redis-secret@127.0.0.1:1/0", "backend_headers": {"X-Auth": "header-secret"}}
+
+    async def test() -> None:
+        async with simulated(record=tmp_path, **settings) as served:
+            assert (await post(served)).final["status"] == "completed"
+
+    run(test())
+    (path,) = records(tmp_path)
+    text = path.read_text()
+    assert "redis-secret" not in text
+    assert "header-secret" not in text
 
 
 def test_the_keys_of_mcp_servers_are_left_out(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ MAX_WAITING = 16
 _HEADERS = frozenset({"content-type", "originator", "user-agent", "x-codex-window-id", "x-request-id"})
 # Settings that say where things are, or how to get in, and nothing about the translation.
 _PRIVATE = frozenset({
-    "admin_key", "api_keys", "backend", "backends", "backend_api_key", "cors_origins", "host", "jwt", "model_table", "port",
-    "record", "seal_key", "teams", "tokenizer", "trusted_proxy", "webhooks",
+    "admin_key", "api_keys", "backend", "backend_api_key", "backend_headers", "backends", "cors_origins", "events", "host",
+    "jwt", "model_table", "pools", "port", "record", "seal_key", "teams", "tokenizer", "trusted_proxy", "webhooks",
 })  # fmt: skip
 # Bytes of all records in the folder `record`, because they are made to look into a case, and not to be kept; and of those in a
 # temporary one. The oldest are deleted.
@@ -71,7 +71,8 @@ class Recorder:
     folder, else of none before `record_for` is called. Files are written by a thread, and can be read by their owner alone."""
 
     def __init__(self, settings: Settings) -> None:
-        """`settings` are those at the start. Raise `OSError` if the folder cannot be made."""
+        """`settings` are those at the start; their keys and those of later ones get into no record. Raise `OSError` if the
+        folder cannot be made."""
         self.always = settings.record is not None
         self.until = math.inf if self.always else 0.0
         self._folder = settings.record  # else a temporary one, which is made when it is needed first
@@ -81,12 +82,7 @@ class Recorder:
         self._limit = RECORDS_LIMIT if self.always else _TEMPORARY_LIMIT
         self._dumped: tuple[Settings, dict[str, Any]] | None = None  # the settings in force, as a record has them
         self._tokenizer = settings.tokenizer is not None
-        keys = (
-            settings.backend_api_key,
-            *(details.api_key for details in settings.backends.values()),
-            *(pool.api_key for pool in settings.pools.values()),
-        )
-        self._keys = {key.get_secret_value() for key in keys if key is not None}
+        self._keys: set[str] = set()  # of backends, also those that were replaced
         self._lost = 0
         self._next_report = 0.0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
@@ -108,12 +104,13 @@ class Recorder:
         is the API that it came through."""
         if time.time() >= self.until:
             return None
+        recorded = self._as_recorded(settings)
         keys = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)
         secrets = {*self._keys, *keys, headers.get("Cookie", "")}
         return Recording(
             self.keep,
             unwritable=tuple(secret for secret in secrets if len(secret) >= SHORTEST_SECRET),  # "none" is no key
-            settings=self._as_recorded(settings),
+            settings=recorded,
             headers={name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS},
             websocket=websocket,
             api=api,
@@ -171,6 +168,9 @@ class Recorder:
             # Whether there is a store shows in a response; where it is may contain a password.
             dumped["store"] = "none" if settings.store == "none" else "memory"
             self._dumped = (settings, dumped)
+            entries = (*settings.backends.values(), *settings.pools.values())
+            keys = (settings.backend_api_key, *(entry.api_key for entry in entries))
+            self._keys |= {key.get_secret_value() for key in keys if key is not None}
         return self._dumped[1]
 
     def _write(self, recording: Recording) -> None:
