@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.server.generation.responses import Creation
+from responses_gateway.server.process.reloading import Reloading
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.resources.test_websocket_resource import connect
 from tests.server.running_gateway import Served, ask, assert_error, post, run, until
@@ -371,6 +372,21 @@ def test_the_calls_of_a_turn_and_of_a_response_are_bounded(monkeypatch: pytest.M
             assert told.startswith("2\n\n(Calls that were not run, because only 3 are permitted at a time: 297.")
             assert "Answer without calling any" in last["messages"][-1]["content"]
             assert (second.get("tool_choice"), last["tool_choice"]) == (None, "none")
+
+    run(test())
+
+
+def test_the_calls_of_a_response_are_those_of_the_settings_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("responses_gateway.server.features.hosted_tools.opening.CALLS_FOR_EACH_TURN", 1)
+
+    async def test() -> None:
+        many = calls(*[("docs__add", {"a": number, "b": 0}) for number in range(4)])
+        async with model(many, says("Done."), mcp_servers=DOCS, hosted_turns=2) as (served, _):
+            changed = served.parts.settings.model_copy(update={"hosted_turns": 3})
+            assert Reloading(served.parts).apply(changed).at_once == ["hosted_turns"]
+            answer = (await post(served, tools=[MCP])).final
+            outputs = [item["output"] for item in answer["output"] if item["type"] == "mcp_call"]
+            assert outputs == ["0", "1", "2", None]
 
     run(test())
 

@@ -71,7 +71,7 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
     store = core.responses.store
     approvals = UsedApprovals(None if store is None else store.hosted_calls)
     opened = {kind: opener for kind, opener in openers.items() if opener is not None}
-    return Toolbox(hosted_limits(settings), core.metrics, approvals, opened, web)
+    return Toolbox(lambda: hosted_limits(core.responses.live.current.settings), core.metrics, approvals, opened, web)
 
 
 async def _warn_of_failing_programs(settings: Settings) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,7 +38,7 @@ HOSTED_DURATION = Histogram("hosted_call_duration_seconds", "How long calls of h
 class Toolbox:
     """What the settings turn on: what opens each kind of tool, by its name, and the access to the web, where there is one."""
 
-    limits: HostedLimits
+    limits: Callable[[], HostedLimits]
     metrics: Metrics
     approvals: UsedApprovals
     openers: Mapping[str, Opener]
@@ -80,7 +80,7 @@ class Toolbox:
         tools = {target: tool for part in parts for target, tool in part.tools.items()}
         return OpenedTools(
             HostedTools(kinds, offered, container_id, files),
-            ToolRunner(tools, self.limits, context.numbers, partial(_observe, self.metrics), _report_defect),
+            ToolRunner(tools, self.limits(), context.numbers, partial(_observe, self.metrics), _report_defect),
             partial(self.approvals.use, context.tenant),
             [listing for part in parts for listing in part.listings],
             [HostedLoss(kind, reason) for kind, part in opened.items() for reason in part.losses],
