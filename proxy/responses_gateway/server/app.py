@@ -270,7 +270,7 @@ def _add_operations(
     if parts.settings.admin_key is None:
         return
     sums_of = parts.accounts.usage.sums if view is None else partial(usage_sums, workers)
-    admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda _done, _name, _fields: None))
+    admin = Admin(parts.pool, parts.live, on_backend_change or (lambda _done, _name, _fields: None))
     routes = [
         HttpRoute("GET", "/admin/usage", partial(export_usage, sums_of, parts.responses.reports.divisions)),
         HttpRoute("GET", "/admin/backends", admin.list_backends),

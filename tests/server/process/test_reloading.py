@@ -16,6 +16,7 @@ from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.settings.reloading import reloaded
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
+from tests.backend.controlled_backends import Replica, replicas
 from tests.server.gateway_process import Program, program
 from tests.server.running_gateway import gateway, run, until
 from tests.server.scripted_backend import Connection, backend
@@ -134,6 +135,30 @@ def test_limits_models_and_the_log_level_change_and_the_rest_is_named(tmp_path: 
                 running.signal(signal.SIGTERM)
                 assert await running.exit() == 0
                 assert "quiet" not in running.said
+
+    run(test())
+
+
+@WORKERS
+def test_a_backend_that_is_added_has_what_the_settings_in_force_say_of_all(tmp_path: Path, workers: int) -> None:
+    admin_key = "an-administrators-key"
+
+    async def test() -> None:
+        file = tmp_path / "gateway.yaml"
+        async with replicas(Replica("A"), Replica("B", ("other",))) as (a, b):
+            write(file, a.url, backend_api_key="sk-first", admin_key=admin_key, workers=workers)
+            async with program("--config", str(file)) as running, aiohttp.ClientSession(headers=bearer(admin_key)) as session:
+                write(file, a.url, backend_api_key="sk-second", max_concurrency=8, admin_key=admin_key, workers=workers)
+                running.signal(signal.SIGHUP)
+                await running.says("settings reloaded backends=1 changed=max_concurrency,backend_api_key")
+                async with session.post(f"{running.url}/admin/backends", json={"url": b.url}) as answer:
+                    assert answer.status == 201
+                async with asyncio.timeout(30):
+                    while len(b.authorizations) < 12 or {*b.authorizations[-12:]} != {"Bearer sk-second"}:
+                        assert await status(running, "", model="other") in (200, 404)  # a worker may not know of it yet
+                async with session.get(f"{running.url}/admin/backends") as answer:
+                    shown = (await answer.json())["data"]
+                assert [one["max_concurrency"] for one in shown] == [8, 8]
 
     run(test())
 

@@ -78,19 +78,18 @@ class WorkerSync:
         state = read_state(line)
         if state is not None and state.received == self._reports:
             self._take_over(state)
-        elif line == RELOAD:
-            self._tasks.begin(self._read_settings())
+        elif line == RELOAD and self._reload is not None:
+            self._tasks.begin(self._read_settings(self._reload))
         elif line == AUTOCONFIGURE and self._parts.autoconfiguration.enabled:
             self._parts.autoconfiguration.begin()
         elif line == AUTOCONFIGURE:
             self._report(BackendState(found=Autoconfigured(finished=True)))
 
-    async def _read_settings(self) -> None:
+    async def _read_settings(self, reload: Reload) -> None:
         """Put today's settings in force. The parent has found them to be right, and sends the backends."""
-        if self._reload is None:
-            return
         try:
-            self._reloading.apply(await asyncio.to_thread(self._reload))
+            self._reloading.apply(await asyncio.to_thread(reload))
+            self._parts.pool.members.apply(self._wanted(), self._discovered.pools)  # those that were added since may differ
         except (SettingsError, ValueError) as error:
             logs.logger().error("settings not reloaded: nothing has changed", extra=logs.fields(error=str(error)))
 
@@ -118,7 +117,7 @@ class WorkerSync:
             if change.removed:
                 specs.pop(name, None)
             elif change.fields is not None:
-                specs[name] = spec_of(name, BackendDetails.model_validate(change.fields), self._parts.settings, "admin")
+                specs[name] = spec_of(name, BackendDetails.model_validate(change.fields), self._parts.live.given, "admin")
         return list(specs.values())
 
     def _report_found(self, configuration: Autoconfiguration) -> None:

@@ -16,9 +16,10 @@ from pydantic import ValidationError
 from responses_gateway.backend.member import Member, described
 from responses_gateway.backend.pool import Pool
 from responses_gateway.server.access.middleware import invalid_field
+from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.http.exchange import read_json_body
 from responses_gateway.server.setup.backend_specs import name_of, spec_of
-from responses_gateway.settings import BackendDetails, Settings, check_backend_name
+from responses_gateway.settings import BackendDetails, check_backend_name
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import read_object
 
@@ -30,11 +31,11 @@ OnChange = Callable[[str, str, dict[str, Any]], None]
 
 
 class Admin:
-    """Serves the paths. `settings` are those at the start."""
+    """Serves the paths. `live` has the settings in force."""
 
-    def __init__(self, pool: Pool, settings: Settings, on_change: OnChange) -> None:
+    def __init__(self, pool: Pool, live: LiveSettings, on_change: OnChange) -> None:
         self._pool = pool
-        self._settings = settings
+        self._live = live
         self._on_change = on_change
 
     async def list_backends(self, _request: web.Request) -> web.Response:
@@ -56,8 +57,7 @@ class Admin:
         """Answer `POST`: add a backend with the fields of `backends` in the settings, and `name` (host:port by default)."""
         body = await read_json_body(request)
         if len(body) > _LONGEST:
-            message = f"The description of a backend may have at most {_LONGEST} bytes."
-            raise ApiError(413, message, code="request_too_large")
+            raise ApiError(413, f"The description of a backend may have at most {_LONGEST} bytes.", code="request_too_large")
         fields = read_object(body)
         name = fields.pop("name", None)
         try:
@@ -67,7 +67,7 @@ class Admin:
             raise invalid_field(error, BackendDetails.model_fields) from None
         except ValueError as error:
             raise invalid_request(str(error), "name", "invalid_value") from None
-        member = self._pool.members.add(spec_of(name, details, self._settings, "admin"))
+        member = self._pool.members.add(spec_of(name, details, self._live.given, "admin"))
         self._on_change("added", name, fields)
         return web.json_response(self._shown(member), status=201)
 
