@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from responses_gateway.server.features.feature import Feature
+from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.standard import FEATURES
 from responses_gateway.server.lifespan import open_parts
 from responses_gateway.settings import SECTIONS, Settings, SettingsError
@@ -67,6 +68,25 @@ async def answer():
 
 asyncio.run(answer())
 """
+
+
+def test_a_defect_in_what_a_feature_notes_of_an_answer_is_reported_and_the_request_ends_all_the_same() -> None:
+    def note(*_: object) -> dict[str, Any]:
+        raise TypeError("a note that fails")
+
+    async def opened(_core: Core, _stack: AsyncExitStack) -> Opened:
+        return Opened(tool_notes=[note])
+
+    async def test() -> None:
+        features = [*FEATURES, Feature("broken", None, opened)]
+        async with serving(create_simulator()) as url, gateway(url, features=features, concurrent_requests=1) as served:
+            for stream in (True, False, True):
+                answer = await post(served, input="hi", tools=[{"type": "function", "name": "f"}], stream=stream)
+                assert (answer.status, served.parts.in_flight.activities) == (200, set())
+            assert served.metric("defects_total") == 3
+
+    with pytest.raises(AssertionError, match="a note that fails"):  # the defect is in the log
+        run(test())
 
 
 @BY_NAME

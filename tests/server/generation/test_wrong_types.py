@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.server.running_gateway import gateway, run
-from tests.server.scripted_backend import backend, refusing
+from tests.server.running_gateway import gateway, post, run
+from tests.server.scripted_backend import backend, refusing, streaming, text_stream
 from tests.thoroughness import one_in
 
 Path = tuple[str | int, ...]
@@ -132,5 +132,28 @@ def test_a_value_of_a_wrong_type_is_no_defect(wrong: str) -> None:
             places = one_in(3, list(paths(REQUEST)))
             answers = await asyncio.gather(*(several(places[first::8]) for first in range(8)))
             assert [complaint for some in answers for complaint in some if complaint] == []
+
+    run(test())
+
+
+# A model that writes its call as text has the gateway look at what the tool takes.
+@pytest.mark.parametrize(
+    "schema", [{"required": True}, {"required": [["city"]]}, {"properties": ["city"]}, {"required": {"a": 1}}]
+)
+@pytest.mark.parametrize("arguments", ['{"city": "Paris"}', '{"city": ' + "[" * 9_000 + "]" * 9_000 + "}"])
+def test_a_schema_of_a_wrong_type_leaves_no_request_behind_where_a_call_is_written_as_text(schema: Any, arguments: str) -> None:
+    call = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>'
+
+    async def test() -> None:
+        async with (
+            backend(streaming(*text_stream("Sure.\n", call))) as server,
+            gateway(server.url, concurrent_requests=1) as served,
+        ):
+            parameters = {"type": "object", "properties": {"city": {}}, **schema}
+            tool = {"type": "function", "name": "f", "parameters": parameters, "strict": False}
+            for stream in (False, True, False):
+                answer = await post(served, tools=[tool], stream=stream)
+                assert answer.status == 200, answer.body
+            assert served.parts.in_flight.activities == set()
 
     run(test())

@@ -201,7 +201,9 @@ class Creation:
         asker = asking(request, caller, reading) if kept is None else kept.asker
         if asker is not NOBODY or self.log.for_compaction:
             caller = _caller_for(responses.roots, caller, asker, for_compaction=self.log.for_compaction)
-        self.log.understood(request.model, caller.tenant, streamed=bool(request.stream) or caller.over_websocket)
+        self.log.facts.model = request.model
+        self.log.facts.tenant = caller.tenant
+        self.log.facts.streamed = bool(request.stream) or caller.over_websocket
         self.log.facts.asker = caller.asker
         scope = RequestScope(caller, self.in_force, self.recording, kept, reading, growing)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
@@ -212,8 +214,7 @@ class Creation:
         self.log.losses(prepared.losses)
         if self.log.trace is not None:
             _tell(self.log.trace, prepared, additions.traced)
-        tape = prepared.tape
-        clock = time.time if tape is None else tape.clock
+        clock = time.time if prepared.tape is None else prepared.tape.clock
         self.translator = Translator(prepared.options, clock, None if kept is None else kept.created)
         self.prepared = prepared
         if self.recording is not None:
@@ -303,11 +304,6 @@ class Creation:
             await self.prepared.call.keeper.keep(self.translator)
 
     @property
-    def answer_losses(self) -> list[Loss]:
-        """What of the request the answer, which has ended, did not honour."""
-        return answer_losses(self.prepared, self.translator)
-
-    @property
     def results(self) -> Mapping[str, bytes]:
         """The results of hosted calls so far, to be kept beside their items: those of the history included."""
         hosted = self.prepared.hosted
@@ -365,6 +361,39 @@ class Creation:
         """Leave the backend, and end log and recording; `error` came instead of a response. Only the first call counts."""
         if self.ended.done():
             return
+        if error is not None:
+            self._note_error(error)
+        if self._generation is not None:
+            self._generation.close()
+            if self.prepared.options.grammars:
+                self._responses.repair.count_later(self.translator, self.prepared.options)
+        if self.answered:
+            try:
+                _learn(self.in_force.parsers, self.prepared, self.translator)
+                options = self.prepared.options
+                has_images = "image_left_out" in self.translator.lifecycle.repairs
+                # All that an answer can lose.
+                if options.logprobs or options.tools or options.recorder is not None or has_images:
+                    self.log.losses(answer_losses(self.prepared, self.translator))
+                additions = self._responses.additions
+                for note in _due(self.prepared, [], additions.tool_notes, additions.session_notes):
+                    self.log.facts.notes |= note(self.prepared, self.translator, self.log.facts)
+                if self.prepared.turns is not None and self.prepared.hosted is not None:
+                    self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
+            except Exception as defect:  # else the request would never end, nor give back what it has of its client's limits
+                self.translator.defect = self.translator.defect or defect
+        record = None if self.recording is None else self._record
+        outcome = self.log.close(self.translator if self.answered else None, self._clock(), record)
+        if self.recording is not None:
+            self.recording.end(outcome)
+        self._responses.in_flight.activities.discard(self)
+        self.ended.set_result(None)
+        # The generation refers to its sink, which refers to this, as `hand_over` does: free them without the garbage collector.
+        self._generation = None
+        self.hand_over = None
+
+    def _note_error(self, error: BaseException) -> None:
+        """Note what came instead of a response."""
         match error:
             case ApiError():
                 if self.recording is not None:
@@ -375,30 +404,6 @@ class Creation:
                     error.retry_after = _NEXT_TRY
             case asyncio.CancelledError() | ConnectionError():
                 self.log.client_left()
-        if self._generation is not None:
-            self._generation.close()
-            if self.prepared.options.grammars:
-                self._responses.repair.count_later(self.translator, self.prepared.options)
-        if self.answered:
-            _learn(self.in_force.parsers, self.prepared, self.translator)
-            options = self.prepared.options
-            has_images = "image_left_out" in self.translator.lifecycle.repairs
-            if options.logprobs or options.tools or options.recorder is not None or has_images:  # all that an answer can lose
-                self.log.losses(self.answer_losses)
-            additions = self._responses.additions
-            for note in _due(self.prepared, [], additions.tool_notes, additions.session_notes):
-                self.log.facts.notes |= note(self.prepared, self.translator, self.log.facts)
-            if self.prepared.turns is not None and self.prepared.hosted is not None:
-                self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
-        record = None if self.recording is None else self._record
-        outcome = self.log.close(self.translator if self.answered else None, self._clock(), record)
-        if self.recording is not None:
-            self.recording.end(outcome)
-        self._responses.in_flight.activities.discard(self)
-        self.ended.set_result(None)
-        # The generation refers to its sink, which refers to this, as `hand_over` does: free them without the garbage collector.
-        self._generation = None
-        self.hand_over = None
 
     # ---- looking at it -----------------------------------------------------------------------------------------------
 

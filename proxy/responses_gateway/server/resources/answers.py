@@ -23,7 +23,7 @@ from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.preparation.known_inputs import SMALLEST, Growing
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.request_log.metrics import RELEASE
-from responses_gateway.server.generation.responses import Creation, Responses
+from responses_gateway.server.generation.responses import Creation, Responses, answer_losses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
 from responses_gateway.server.http.event_stream import EventStream
 from responses_gateway.server.http.exchange import EXCHANGE, abort, in_thread, read_json_body
@@ -210,7 +210,7 @@ async def _whole_answer(creation: Creation, protocol: ClientProtocol) -> web.Res
     if translator.error is not None and not (creation.prepared.tools_ran and protocol.has_failed_answers):
         raise _for_client(translator.error, final=creation.prepared.tools_ran)
     text = translator.response.json(stored=None if stored else False)
-    headers = loss_header([*creation.log.facts.losses, *creation.answer_losses])
+    headers = loss_header([*creation.log.facts.losses, *answer_losses(creation.prepared, creation.translator)])
     return web.Response(body=on_one_line(text.encode()), content_type="application/json", charset="utf-8", headers=headers)
 
 

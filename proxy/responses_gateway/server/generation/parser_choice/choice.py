@@ -17,6 +17,7 @@ import msgspec
 from responses_gateway import parsers
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.parsers import PromptEnd, ThoughtTokens, template, vllm
+from responses_gateway.parsers.arguments.values import ParameterTypes
 from responses_gateway.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from responses_gateway.request import Policy
 from responses_gateway.request.parameters.parameters import has_grammar
@@ -436,11 +437,12 @@ def _takes(schema: Mapping[str, Any] | None, arguments: str) -> bool:
     """Tell whether the parameters of a tool have the names of these arguments, and none that is required is missing."""
     try:
         members = msgspec.json.decode(arguments)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return False
     if schema is None or not isinstance(members, dict):
         return False
-    return members.keys() >= set(schema.get("required") or ()) and members.keys() <= (schema.get("properties") or {}).keys()
+    parameters = ParameterTypes(schema)
+    return parameters.required <= members.keys() <= parameters.properties.keys()
 
 
 @cache

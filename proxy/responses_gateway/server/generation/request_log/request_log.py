@@ -74,13 +74,6 @@ class RequestLog:
             exchange.has_log = True
         reports.running += 1
 
-    def understood(self, model: str, tenant: str, *, streamed: bool) -> None:
-        """Note what was asked for, and by whose client."""
-        facts = self.facts
-        facts.model = model
-        facts.tenant = tenant
-        facts.streamed = streamed
-
     def calling(self, backend: str, url: URL, headers: Mapping[str, str], now: float) -> Mapping[str, str]:
         """Note that a backend is about to be asked; the last one counts. Return the headers to send."""
         self.facts.backend = backend
