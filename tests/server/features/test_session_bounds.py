@@ -19,9 +19,10 @@ from responses_gateway.server.features.sessions.parts import SessionPart, merged
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import create_app, serving
 from responses_gateway.state import StoreUnavailable
+from responses_gateway.state.sessions import SessionTable
 from responses_gateway.state.token_trees import TokenTreeTable
-from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, post, run, simulated
-from tests.waiting import until
+from tests.server.running_gateway import Answer, RawClient, Served, ask, assert_error, gateway, post, run, simulated
+from tests.waiting import PATIENCE, until
 
 KEYS = {name: f"a-key-of-{name}-that-is-long-enough" for name in ("alice", "bob")}
 ADMIN = {"Authorization": "Bearer the-admin-key-of-this-gateway"}
@@ -226,6 +227,28 @@ def requests_of(number: int) -> Iterator[AgentRequest]:
     for at in range(number):
         thread, parent = (f"{name:08}" + "\U0001f600" * 248 for name in (at, at - 1))
         yield AgentRequest(f"id{at}", f"r{at}", float(at), thread, ended=at + 1.0, parent=parent, turn=thread[::-1], spawned=1)
+
+
+def test_a_client_whose_name_is_no_unicode_keeps_no_session_of_others_from_the_store_and_the_window() -> None:
+    async def test() -> None:
+        async with simulated(store="memory", admin_key=SETTINGS["admin_key"]) as served:
+            client = await RawClient.connect(served)
+            head = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nUser-Agent: caf\xe9\r\nX-Session-Id: s1\r\n"
+            body = b'{"model": "simulator", "input": "hi"}'
+            await client.send(head + b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+            assert (await client.read_all()).startswith(b"HTTP/1.1 200 ")
+            await post(served, headers={"X-Session-Id": "s2"})
+            assert {row["session"]: row["client"] for row in await rows(served)}["s1"] == "caf?"
+            assert served.parts.store is not None
+            table = SessionTable(served.parts.store.database, 60)
+            for _ in range(int(PATIENCE)):
+                stored = await table.latest(10)
+                if len(stored) == 2:
+                    return
+                await asyncio.sleep(1)
+            raise AssertionError(f"{len(stored)} sessions are stored")
+
+    run(test())
 
 
 def test_ten_thousand_sessions_of_long_ids_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:

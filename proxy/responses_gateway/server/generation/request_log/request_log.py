@@ -26,6 +26,7 @@ from responses_gateway.telemetry.tracing import Trace
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import MadeCall
+from responses_gateway.wire.json_text import sendable
 
 _ANONYMOUS = Account()
 # Characters of what a client calls itself.
@@ -210,8 +211,9 @@ def account_of(reservation: Reservation | None) -> Account:
 
 
 def client_name(headers: Mapping[str, str]) -> str:
-    """Return what a client calls itself: Codex in `originator`, others in `User-Agent`."""
-    return (headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME]
+    """Return what a client calls itself: Codex in `originator`, others in `User-Agent`. A header may have any bytes."""
+    name = (headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME]
+    return name if name.isascii() else sendable(name)
 
 
 def _outcome(facts: RequestFacts) -> str:
