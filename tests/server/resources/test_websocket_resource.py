@@ -122,6 +122,16 @@ def test_what_is_not_known_is_an_error_frame(store: str) -> None:
     run(test())
 
 
+def test_a_rollout_that_cannot_have_its_name_is_refused_before_the_handshake() -> None:
+    async def test() -> None:
+        async with simulated() as served, aiohttp.ClientSession() as session:
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await session.ws_connect(served.url + "/v1/responses", headers={"Authorization": "Bearer sk-abc:no name!"})
+            assert refused.value.status == 400
+
+    run(test())
+
+
 def test_a_continuation_that_failed_is_forgotten() -> None:
     async def test() -> None:
         async with simulated() as served, connect(served) as socket:

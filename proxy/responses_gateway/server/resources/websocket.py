@@ -79,11 +79,12 @@ class WebSockets:
             compress=False,
             decode_text=False,
         )
+        session = _Session(self, request, socket)  # which may refuse the request: not once it is upgraded
         await socket.prepare(request)
         request[EXCHANGE].upgraded = True
         self._sockets.add(socket)
         try:
-            await _Session(self, request, socket).run()
+            await session.run()
         finally:
             self._sockets.discard(socket)
         return socket
