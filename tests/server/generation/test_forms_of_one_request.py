@@ -4,12 +4,17 @@ that may not be called."""
 from __future__ import annotations
 
 import json
+import threading
+from typing import Any
 
 import pytest
 
+from responses_gateway.request.tools.plain_tools import other_tools
+from responses_gateway.server.generation.upstream import second_form
 from tests.server.generation.test_refused_requests import INTERRUPTED, refusing, say, served_by
 from tests.server.reports.chat_server import Json
-from tests.server.running_gateway import run
+from tests.server.running_gateway import RawClient, run, until
+from tests.waiting import PATIENCE
 
 
 def test_a_session_with_more_images_than_a_server_takes_goes_on_with_the_last_one() -> None:
@@ -48,6 +53,38 @@ def test_an_agent_that_sums_up_its_session_need_not_offer_the_tools_that_it_has_
             # Where tools are offered, calls stay what they are.
             await say(served, "responses", input=INTERRUPTED, tools=["f"])
             assert [message["role"] for message in server.requests[-1]["messages"]] == ["user", "assistant", "tool", "user"]
+
+    run(test())
+
+
+def test_a_client_that_leaves_while_another_form_is_looked_for_leaves_no_request_at_the_backend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[int] = []
+    going_on = threading.Event()
+
+    def slow_look(*arguments: Any) -> Any:
+        looked.append(1)
+        if len(looked) > 1:  # by then the request has been sent in another form
+            going_on.wait(PATIENCE)
+        return other_tools(*arguments)
+
+    monkeypatch.setattr(second_form, "other_tools", slow_look)
+    message = "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."
+    rules = [{"if": {"has": "messages"}, "answer": {"status": 400, "json": {"error": {"message": message}}}}]
+
+    async def test() -> None:
+        async with served_by(rules) as (served, (server,)):
+            client = await RawClient.connect(served)
+            await client.post(input=[{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi."}] * 2)
+            await until(lambda: len(looked) == 2, "the second refusal is looked at")
+            assert len(server.requests) > 1
+            client.reset()
+            only = served.parts.pool.members.only
+            await until(lambda: not served.parts.in_flight.activities, "the request has ended")
+            going_on.set()
+            assert only is not None
+            assert only.in_flight == 0
 
     run(test())
 

@@ -82,9 +82,7 @@ async def in_another_form(
     chat = refused
     refusals: list[bytes] = []
     while chat.status in REFUSALS and len(refusals) < _MOST_ATTEMPTS:
-        refusal = await chat.early_refusal()
-        # In a thread, because a client's schemas may be large.
-        changes = other_format(refusal, other.body) or await asyncio.to_thread(other_tools, refusal, other.body, in_text)
+        refusal, changes = await _read_refusal(chat, other.body, in_text)
         messages = changes.get("messages", messages)
         body = {name: value for name, value in {**other.body, **changes}.items() if value is not None}
         if body == other.body:
@@ -107,6 +105,17 @@ async def in_another_form(
     if chat is not refused:
         chat.close()
     return refused, call
+
+
+async def _read_refusal(chat: ChatStream, body: Mapping[str, Any], in_text: bool) -> tuple[bytes, dict[str, Any]]:
+    """Return a refusal, and the fields in other forms that it may be about. If the client leaves, the answer is closed."""
+    try:
+        refusal = await chat.early_refusal()
+        # In a thread, because a client's schemas may be large.
+        return refusal, other_format(refusal, body) or await asyncio.to_thread(other_tools, refusal, body, in_text)
+    except BaseException:
+        chat.close()
+        raise
 
 
 def _remember(
