@@ -11,12 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from responses_gateway.wire.context_overflow import number_in
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import (
     MAX_FIELDS,
+    ModelName,
     Open,
     Probability,
     Temperature,
@@ -37,7 +38,7 @@ class MessagesRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    model: Annotated[str, StringConstraints(min_length=1)]
+    model: ModelName
     messages: list[Any]
     max_tokens: Annotated[int, Field(ge=0)] | None = None
     system: Any = None

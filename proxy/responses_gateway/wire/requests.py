@@ -57,6 +57,8 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 PositiveInt = Annotated[int, Field(ge=1)]
 Key = Annotated[str, StringConstraints(max_length=128)]
 LaneName = Annotated[str, StringConstraints(max_length=256)]
+# As long as a path may be: what is known of models is kept by their names, and whoever asks makes them up.
+ModelName = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 Metadata = Annotated[
     dict[Annotated[str, StringConstraints(max_length=64)], Annotated[str, StringConstraints(max_length=512)]],
     Field(max_length=16),
@@ -94,7 +96,7 @@ class ResponsesRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    model: Annotated[str, StringConstraints(min_length=1)]
+    model: ModelName
     input: str | list[Any] | None = None
     instructions: str | None = None
 

@@ -150,6 +150,18 @@ def test_hundreds_of_thousands_of_parameters_are_not_looked_at(fields: dict[str,
     run(test())
 
 
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/responses/input_tokens"])
+def test_a_name_of_a_model_that_is_longer_than_any_is_refused_because_names_are_kept(path: str) -> None:
+    async def test() -> None:
+        asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1} if "messages" in path else {"input": "hi"}
+        async with simulated() as served:
+            answer = await send(served, json.dumps({"model": "m" * 5_000, **asked}).encode(), path)
+            assert answer.status == 400, answer.body
+            assert "model" in answer.json["error"]["message"]
+
+    run(test())
+
+
 def test_a_long_text_is_not_taken_for_many_values() -> None:
     async def test() -> None:
         source = "values = {name: [1, 2, (3, 4)] for name, value in things.items()}\n"

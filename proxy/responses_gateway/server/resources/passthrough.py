@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote
 
 import aiohttp
@@ -41,7 +41,7 @@ from responses_gateway.wire.errors import ApiError, chat_refused, server_error
 class _Named(msgspec.Struct):
     """The part of a body that is read; the rest is skipped."""
 
-    model: str = ""
+    model: Annotated[str, msgspec.Meta(max_length=4096)] = ""  # as that of a response
 
 
 class _Asking(msgspec.Struct):
