@@ -26,6 +26,7 @@ from responses_gateway.server.access.middleware import (
     exchanges,
 )
 from responses_gateway.server.access.rate_limits import RateLimits
+from responses_gateway.server.generation.request_log.usage import SumsOf
 from responses_gateway.server.http.exchange import BODY_BYTES, Bodies
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.server.http.loop_detection import LoopDetection
@@ -48,7 +49,7 @@ from responses_gateway.server.resources.websocket import WebSockets
 from responses_gateway.server.window.permissions import Permission, WindowAccess
 from responses_gateway.server.window.refusals import note_refusals
 from responses_gateway.server.window.resource import Window
-from responses_gateway.server.window.usage_report import usage_sums
+from responses_gateway.server.window.usage_report import USAGE, usage_rows, usage_sums
 from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import Workers
 from responses_gateway.settings import Settings
@@ -262,14 +263,14 @@ def _add_operations(
     router.add_get("/metrics", health.metrics)
     recent = parts.responses.reports.history  # None where the settings say that there is no window
     view = None if recent is None else WorkerView(parts.responses, recent, parts.autoconfiguration)
-    workers = Workers(view, folder, parts.questions)
+    workers = Workers(view, folder, {USAGE: partial(usage_rows, parts.accounts.usage), **parts.questions})
     app[ASK_ALL] = workers.ask_all
     app.cleanup_ctx.append(lambda _app: workers.answering())
+    sums_of = partial(usage_sums, parts.accounts.usage, workers.ask_all)
     if view is not None:
-        _add_window(app, parts, workers)
+        _add_window(app, parts, workers, sums_of)
     if parts.settings.admin_key is None:
         return
-    sums_of = parts.accounts.usage.sums if view is None else partial(usage_sums, workers)
     admin = Admin(parts.pool, parts.live, on_backend_change or (lambda _done, _name, _fields: None))
     routes = [
         HttpRoute("GET", "/admin/usage", partial(export_usage, sums_of, parts.responses.reports.divisions)),
@@ -285,14 +286,14 @@ def _add_operations(
         router.add_route(route.method, route.path, for_admin(parts.settings, route.handler))
 
 
-def _add_window(app: web.Application, parts: Parts, workers: Workers) -> None:
+def _add_window(app: web.Application, parts: Parts, workers: Workers, sums_of: SumsOf) -> None:
     """Add the page that shows every stream."""
     access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
 
     async def quotas() -> list[dict[str, Any]]:
         return await standings(parts.live.current.settings, parts.accounts.ledger)
 
-    Window(workers, access, parts.in_flight, quotas).add_to(app)
+    Window(workers, access, parts.in_flight, sums_of, quotas).add_to(app)
     for route in parts.routes:
         if isinstance(route, HttpRoute) and route.for_visitors:
             app.router.add_route(route.method, route.path, access.allowing(Permission.METADATA, route.handler))

@@ -15,7 +15,7 @@ from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import create_app, serving
 from responses_gateway.state.usage import AMOUNTS
 from tests.request.test_decisions_reading import CHOICE, PREDICATE
-from tests.server.gateway_process import program
+from tests.server.gateway_process import SEVERAL, fresh_connections, program, statuses_of_some
 from tests.server.resources.test_decisions import deciding
 from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, post, run, simulated, until
 
@@ -30,6 +30,24 @@ WITH_QUOTA = {**SETTINGS, "api_keys": {"alice": {"hash": hash_of(ALICE), "tokens
 
 async def export(served: Served, query: str, key: str = ADMIN, **headers: str) -> Answer:
     return await ask(served, "GET", f"/admin/usage?{query}", headers={"Authorization": f"Bearer {key}", **headers})
+
+
+@pytest.mark.parametrize("ui", ["auto", "off"])
+@pytest.mark.parametrize("store", ["file", "none"])
+def test_all_workers_are_summed_with_and_without_the_window(store: str, ui: str, tmp_path: Path) -> None:
+    async def test() -> None:
+        place = str(tmp_path / "x.sqlite3") if store == "file" else "none"
+        flags = (*SEVERAL, "--no-adapt", "--store", place, "--ui", ui, "--admin-key", ADMIN)
+        async with serving(create_app()) as backend, program("--backend", backend, *flags) as running:
+            await running.says("worker ready", 2)
+            assert await statuses_of_some(running, 40) == {"completed"}
+            headers = {"Authorization": f"Bearer {ADMIN}"}
+            async with fresh_connections() as session:
+                for _ in range(8):
+                    async with session.get(f"{running.url}/admin/usage?by=day", headers=headers) as answer:
+                        assert [row["requests"] for row in (await answer.json())["data"]] == [40]
+
+    run(test())
 
 
 @pytest.mark.parametrize("ui", ["auto", "off"])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from responses_gateway.server.generation.request_log.usage import Divide, Sums
+from responses_gateway.server.generation.request_log.usage import Divide, SumsOf
 from responses_gateway.server.http.routes import ASK_ALL
 from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, today
 from responses_gateway.wire.errors import invalid_request
@@ -21,8 +21,6 @@ from responses_gateway.wire.errors import invalid_request
 _DAYS = 30
 # How a formula begins, or what spreadsheets pass over before one.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-# Returns the sums from one day to another for each combination of some labels.
-SumsOf = Callable[[int, int, list[str]], Awaitable[Sums]]
 
 
 async def export_usage(sums_of: SumsOf, divisions: Mapping[str, Divide], request: web.Request) -> web.Response:

@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler
 
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
+from responses_gateway.server.generation.request_log.usage import SumsOf
 from responses_gateway.server.http.exchange import json_answer, read_json_body
 from responses_gateway.server.window.backends import merged_backends
 from responses_gateway.server.window.live_requests import POLL_INTERVAL, LiveRequests
@@ -38,16 +39,21 @@ class Window:
     """Handles the requests below `/ui/`."""
 
     def __init__(
-        self, workers: Workers, access: WindowAccess, in_flight: InFlight, quotas: Callable[[], Coroutine[Any, Any, Any]]
+        self,
+        workers: Workers,
+        access: WindowAccess,
+        in_flight: InFlight,
+        sums_of: SumsOf,
+        quotas: Callable[[], Coroutine[Any, Any, Any]],
     ) -> None:
-        """`quotas` returns how much of each quota is used."""
+        """`sums_of` returns what was used, `quotas` how much of each quota."""
         self._workers = workers
         self._access = access
         self._in_flight = in_flight
         self._live = LiveRequests(workers)
         self._intervals = SharedAnswer(partial(workers.ask_all, "intervals"), POLL_INTERVAL)
         self._backends = SharedAnswer(partial(workers.ask_all, "backends"), POLL_INTERVAL)
-        self._usage = {days: SharedAnswer(partial(usage_report, workers, days), _USAGE_AGE) for days in PERIODS}
+        self._usage = {days: SharedAnswer(partial(usage_report, sums_of, days), _USAGE_AGE) for days in PERIODS}
         self._quotas = SharedAnswer(quotas, _USAGE_AGE)
 
     def add_to(self, app: web.Application) -> None:

@@ -47,7 +47,6 @@ class WorkerView:
         self._responses = responses
         self._recent = recent
         self._found = configuration
-        self._usage = responses.reports.usage
         self._live_steps: dict[str, tuple[LiveSteps, asyncio.TimerHandle]] = {}
         self._searching = asyncio.Lock()
 
@@ -88,14 +87,6 @@ class WorkerView:
         self._responses.metrics.flush()
         intervals: list[dict[str, Any]] = msgspec.to_builtins(list(self._recent.intervals))
         return intervals
-
-    async def unstored_usage(self, first: int, last: int, by: list[str]) -> list[list[Any]]:
-        """Return what this worker has counted and cannot store, from day `first` to day `last`: labels and amounts."""
-        return [[labels, amounts] for labels, amounts in (await self._usage.unstored(first, last, by)).items()]
-
-    async def stored_usage(self, first: int, last: int, by: list[str]) -> list[list[Any]]:
-        """Return the same of what all workers have stored. Raise `StoreUnavailable`."""
-        return [[labels, amounts] for labels, amounts in (await self._usage.stored(first, last, by)).items()]
 
     # ---- one request -------------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ OPENING_TIMEOUT = 5.0
 # The methods of a view that other workers may call.
 _METHODS = frozenset({
     "answer", "backends", "contents", "intervals", "live_steps", "record", "record_for", "recording", "replay", "request",
-    "requests", "search", "steps", "unstored_usage",
+    "requests", "search", "steps",
 })  # fmt: skip
 
 

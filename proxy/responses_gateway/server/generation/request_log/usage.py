@@ -32,6 +32,8 @@ DAYS_KEPT = 400
 Row = tuple[Any, ...]
 # Amounts by the values of some labels.
 Sums = dict[tuple[int | str, ...], list[int]]
+# Returns the sums from one day to another for each combination of some labels.
+SumsOf: TypeAlias = Callable[[int, int, list[str]], Awaitable[Sums]]
 # Divides the sums of all processes from one day to another by one more label, which a feature adds: gets what asks all workers,
 # the sums, the days, and all labels.
 Divide: TypeAlias = Callable[[Callable[..., Awaitable[list[Any]]], Sums, int, int, list[str]], Awaitable[Sums]]
@@ -95,10 +97,6 @@ class TokenUsage:
     async def stored(self, first: int, last: int, by: Sequence[str]) -> Sums:
         """Return the same of what is in the store. Raise `StoreUnavailable`."""
         return {} if self._table is None else await self._table.sums(first, last, by)
-
-    async def sums(self, first: int, last: int, by: Sequence[str]) -> Sums:
-        """Return both together. Raise `StoreUnavailable`."""
-        return summed([await self.unstored(first, last, by), await self.stored(first, last, by)])
 
     async def _keep_up(self) -> None:
         while True:
