@@ -164,9 +164,7 @@ class Pool:
 
         def send(member: Member, _again: int) -> Awaitable[aiohttp.ClientResponse]:
             name = member.catalogue.own_name(route.model)
-            sent = body
-            if name != route.model and isinstance(body, bytes):
-                sent = with_model(body, name)
+            sent = with_model(body, name) if name != route.model and isinstance(body, bytes) else body
             below = member.backend.root if below_root else None
             own = with_keys if member.backend.takes_client_key else headers
             ask = partial(member.backend.request, method, path, below=below, query=query, headers=own)
@@ -449,7 +447,7 @@ def _is_well(member: Member) -> bool:
 async def _ask_with(
     hints: Hints | None, member: Member, ask: Callable[..., Awaitable[aiohttp.ClientResponse]], model: str, body: bytes
 ) -> aiohttp.ClientResponse:
-    """Send a request that is relayed, with hints. What the server refuses is sent again as it came."""
+    """Send a request that is relayed, with hints. Where the server refuses these, it is sent again as it came."""
     if hints is None:
         return await ask(body=body)
     hinted, added = with_hints(body, hints.fields, {})
@@ -459,9 +457,11 @@ async def _ask_with(
     answer = await ask(body=hinted)
     if answer.status not in refusals_of(added) and (answer.status != 200 or not await begins_with_error(answer)):
         return answer
-    refusal = await whole_refusal(answer)
+    changes = further_changes(await whole_refusal(answer), hinted, known, added)
+    if changes == known and "Content-Encoding" not in answer.headers:  # it is about something else, as far as can be read
+        return answer
     answer.close()
     answer = await ask(body=body)
     if answer.status == 200:
-        member.backend.learned.note(model, further_changes(refusal, hinted, known, added))
+        member.backend.learned.note(model, changes)
     return answer
