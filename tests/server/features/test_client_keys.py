@@ -433,6 +433,35 @@ def test_replicas_take_a_change_within_seconds(tmp_path: Path, monkeypatch: pyte
     run(test())
 
 
+def test_a_key_that_another_version_made_keeps_no_change_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stored_keys, "INTERVAL", 0.02)
+
+    async def test() -> None:
+        store = str(tmp_path / "s.sqlite3")
+        async with keyed(store=store) as one, keyed(store=store) as two:
+            bob = await made(one, "bob")
+            await becomes(two, bob, 200)
+            newer = "rp_newer-0123456789"
+            assert one.parts.store is not None
+            rows = client_keys.ClientKeyTable(one.parts.store.database)
+            await rows.add("newer", hash_of(newer), json.dumps({"images_per_day": 5}))
+            await until(lambda: "client key of another version" in caplog.messages, "it is read")
+            assert (await status(two, bob), await status(two, newer)) == (200, 401)
+            listed = (await admin(two, "GET")).json["data"]
+            assert [(key["name"], key["problem"]) for key in listed][:2] == [("alice", None), ("bob", None)]
+            assert (listed[2]["images_per_day"], "another version" in listed[2]["problem"]) == (5, True)
+            await admin(one, "DELETE", "bob")
+            await becomes(two, bob, 401)
+        async with keyed(store=store) as restarted:
+            assert await status(restarted, ALICE) == 200
+            await admin(restarted, "DELETE", "newer")
+            assert await names(restarted) == [("alice", "settings")]
+
+    run(test())
+
+
 async def becomes(served: Served, key: str, wanted: int) -> None:
     async with asyncio.timeout(30):
         while await status(served, key) != wanted:

@@ -32,6 +32,7 @@ _OPEN = (
     "The settings of this gateway have no keys, so everybody may use it. A first key would lock everybody else out: add it to "
     "`api_keys` of the settings (`responses-gateway key add --config FILE` does), and start the gateway again."
 )
+_UNKNOWN = "another version of the gateway made it, and this one does not know all of its fields"
 
 
 class AdminKeys:
@@ -47,8 +48,9 @@ class AdminKeys:
         entries = [self._shown(name, _details(key), "settings") for name, key in self._live.given.api_keys.items()]
         if self._stored is not None:
             await self._stored.read()
-            rows = self._stored.rows
-            entries += [self._shown(row.name, msgspec.json.decode(row.details), "admin", row.created_at) for row in rows]
+            for row in self._stored.rows:
+                entry = self._shown(row.name, msgspec.json.decode(row.details), "admin", row.created_at)
+                entries.append({**entry, "problem": _UNKNOWN} if self._stored.is_unknown(row) else entry)
         return web.json_response({"object": "list", "data": entries})
 
     async def add(self, request: web.Request) -> web.Response:

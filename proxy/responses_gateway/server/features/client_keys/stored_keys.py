@@ -7,10 +7,11 @@ import asyncio
 from collections.abc import Sequence
 
 import msgspec
+from pydantic import ValidationError
 
 from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
-from responses_gateway.settings import ApiKey
+from responses_gateway.settings import ApiKey, first_problem
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.client_keys import ClientKeyTable, KeyRow, Stamp
 from responses_gateway.telemetry import logs
@@ -27,7 +28,7 @@ class StoredKeys:
         self.rows: Sequence[KeyRow] = ()
         self._live = live
         self._stamp: Stamp | None = None
-        self._keys: dict[KeyRow, ApiKey] = {}
+        self._keys: dict[KeyRow, ApiKey | None] = {}
         self._reading = asyncio.Lock()  # an earlier state must not replace a later one
         self._task: asyncio.Task[None] | None = None
 
@@ -39,7 +40,11 @@ class StoredKeys:
                 self._stamp, self.rows = changed
                 known = self._keys  # because validating many thousand would take long
                 self._keys = {row: known.get(row) or _key_of(row) for row in self.rows}
-                self._live.add_keys({row.name: key for row, key in self._keys.items()})
+                self._live.add_keys({row.name: key for row, key in self._keys.items() if key is not None})
+
+    def is_unknown(self, row: KeyRow) -> bool:
+        """Tell whether this version of the gateway cannot tell what the key may do."""
+        return self._keys.get(row) is None
 
     def follow(self) -> None:
         """Begin to look regularly for changes."""
@@ -58,6 +63,12 @@ class StoredKeys:
                 logs.logger().debug("client keys not read", extra=logs.fields(error=str(error)))
 
 
-def _key_of(row: KeyRow) -> ApiKey:
-    """Return the key of a row as the settings would have it."""
-    return ApiKey.model_validate({**msgspec.json.decode(row.details), "hash": row.hash})
+def _key_of(row: KeyRow) -> ApiKey | None:
+    """Return the key of a row as the settings would have it; None if another version of the gateway wrote what this one does
+    not know: such a key opens nothing here, since its limits are unknown."""
+    try:
+        return ApiKey.model_validate({**msgspec.json.decode(row.details), "hash": row.hash})
+    except ValidationError as error:
+        fields = logs.fields(key=row.name, reason=": ".join(first_problem(error, ())))
+        logs.logger().warning("client key of another version", extra=fields)
+        return None
