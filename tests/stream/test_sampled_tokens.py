@@ -70,6 +70,10 @@ def choice(ids: list[int] | None, text: str = "", finish: str | None = None, log
     return event({"choices": [body], "prompt_token_ids": [1, 2]})
 
 
+def counted(tokens: int) -> bytes:
+    return event({"choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": tokens, "total_tokens": 2 + tokens}})
+
+
 def test_log_probabilities_are_kept_and_seen_by_nobody_else() -> None:
     pieces = [choice([3], "a", log_probs=[-0.5]), choice([4, 5], "b", log_probs=[-1.0, -2.5]), choice([6], "", "stop", [0.0])]
     tokens, response = kept([*pieces, DONE])
@@ -89,6 +93,9 @@ def test_log_probabilities_are_kept_and_seen_by_nobody_else() -> None:
         ([choice([3], "a"), choice([4], "", "abort")], "broke_off"),
         ([event({"choices": [{"delta": {"content": "a"}, "token_ids": [3], "finish_reason": "stop"}]})], "no_prompt_token_ids"),
         ([choice([2**63], "a"), choice([3], "", "stop")], "incomplete_token_ids"),
+        ([choice([3], "a"), choice(None), choice([4], "", "stop"), counted(3)], "incomplete_token_ids"),
+        ([choice([3], "a", None, [-0.5]), choice([4], "", "stop", [0.0]), counted(3)], "incomplete_token_ids"),
+        ([choice([3], "a"), choice([4], "", "stop"), counted(2)], "no_log_probs"),
         ([choice([3], "a", log_probs=[-0.5]), choice([4], "", "stop")], "no_log_probs"),
     ],
 )

@@ -78,15 +78,13 @@ class SampledCall:
         del self._ids[kept:]
         del self._log_probs[kept:]
         del self.texts[kept:]
-        self._index = None
-        self._finish_reason = None
+        self._index = self._finish_reason = None
 
     def observe(self, chunk: Chunk) -> None:
         """Take a chunk."""
         if chunk.sglext:
             self._take_sglext(chunk.sglext)
-        if not self._prompt:
-            self._prompt = chunk.prompt_ids
+        self._prompt = self._prompt or chunk.prompt_ids
         for choice in chunk.choices or ():
             if self._index is None:
                 self._index = choice.index
@@ -94,6 +92,9 @@ class SampledCall:
                 self._observe(choice)
             elif _says_something(choice):  # which may be a part of the answer
                 self._whole = False
+        # Some vLLMs leave out the chunks of which their parsers show nothing, with the ids of markers (vllm#27482).
+        if chunk.usage is not None and not chunk.choices and len(self._ids) < (chunk.usage.completion_tokens or 0):
+            self._whole = False
 
     def _observe(self, choice: Choice) -> None:
         if choice.sglext:
@@ -101,8 +102,7 @@ class SampledCall:
         if choice.weight_versions:
             self._weight_version = _last_version(choice.weight_versions) or self._weight_version
         self._take_tokens(choice)
-        if choice.finish_reason is not None:
-            self._finish_reason = choice.finish_reason
+        self._finish_reason = choice.finish_reason or self._finish_reason
         if self._hides_logprobs:
             choice.logprobs = None
 
