@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ from responses_gateway.simulator import COUNTERS, SimulatorOptions, create_app, 
 from tests.judges import judge_stream
 from tests.server.gateway_process import program
 from tests.server.generation.test_background import ENDLESS, cancel, ended, get, start
-from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run, until
+from tests.server.running_gateway import RawClient, Served, ask, assert_error, gateway, post, run, until
 
 # One request at the backend, and it counts as busy.
 BUSY: dict[str, Any] = {"idle_requests": 1, "max_concurrency": 2}
@@ -75,6 +76,20 @@ def test_it_waits_while_the_backend_is_busy_and_looks_like_any_queued_response()
             assert (await following).events == whole.events[1:]
             assert (await get(served, other)).json["status"] == "cancelled"
             assert served.metric("waiting_begun_total", window="8h", reason="idle") == 1
+
+    run(test())
+
+
+def test_a_client_whose_name_is_no_unicode_may_let_responses_wait() -> None:
+    async def test() -> None:
+        async with serving(create_app()) as url, gateway(url, store="memory", **BUSY) as served, busy(served):
+            client = await RawClient.connect(served)
+            options = {"completion_window": "8h"}
+            body = json.dumps({"model": "m", "input": "hi", "background": True, "background_options": options}).encode()
+            head = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nUser-Agent: caf\xe9\r\nX-Session-Id: caf\xe9\r\n"
+            await client.send(head + b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+            answer = await client.read_all()
+            assert b'"status":"queued"' in answer.replace(b": ", b":"), answer
 
     run(test())
 

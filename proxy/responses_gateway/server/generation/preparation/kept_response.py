@@ -25,6 +25,7 @@ from responses_gateway.server.generation.preparation.encrypted_content import En
 from responses_gateway.settings import Settings
 from responses_gateway.stream.tape import METHODS, Call
 from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.json_text import sendable
 
 # Changes when gateways with the former one could not read it any more, because a rolling restart has both.
 _FORMAT = 1
@@ -105,7 +106,7 @@ def keep(
         context.request.model_dump_json(exclude_unset=True).encode(),
         caller.tenant,
         caller.request_id,
-        {name: caller.headers[name] for name in _KEPT if name in caller.headers},
+        {name: sendable(caller.headers[name]) for name in _KEPT if name in caller.headers},
         Charged(held.key, held.team, held.owners) if held is not None and held.key is not None else None,
         History(context.place, context.conversation, context.history_tokens),
         beginning,
