@@ -168,6 +168,15 @@ def test_the_key_is_kept_with_the_store_or_given(tmp_path: Path) -> None:
     run(test())
 
 
+def test_an_empty_secret_is_none_which_anybody_would_know() -> None:
+    async def test() -> None:
+        async with serving(create_app()) as url, gateway(url, seal_key="") as served:
+            item = await compaction(served)
+            assert Encryption(b"").decrypt("compaction", "", item["encrypted_content"], "input") is None
+
+    run(test())
+
+
 def removed(response: dict[str, Any]) -> dict[str, str]:
     """Return what the model did not get: the ids of the items, with the reasons."""
     parsed = Response.model_validate(response).input_transformations or []

@@ -20,7 +20,7 @@ _LENGTH = 32
 async def content_secret(settings: Settings, store: Store | None) -> bytes:
     """Return the secret for what clients keep for us: that of the settings, or one that is made once and kept in the store;
     without either, one for this process. Raise `StoreUnavailable`."""
-    if settings.seal_key is not None:
+    if settings.seal_key:
         return settings.seal_key.get_secret_value().encode()
     return await store.secret("seal") if store is not None else secrets.token_bytes(_LENGTH)
 
@@ -28,7 +28,7 @@ async def content_secret(settings: Settings, store: Store | None) -> bytes:
 async def client_key_secret(settings: Settings, store: Store | None) -> bytes | None:
     """Return the secret for the keys of clients that the store keeps: that of the settings, or the one in a file beside a
     SQLite file. None without either, because one in the store would be in each copy of it, beside what it protects."""
-    if settings.seal_key is not None:
+    if settings.seal_key:
         return settings.seal_key.get_secret_value().encode()
     database = store.database if store is not None else None
     if not isinstance(database, Sqlite) or database.path is None:
