@@ -364,7 +364,8 @@ def test_check_serves_nothing(capsys: pytest.CaptureFixture[str], server: Server
     [
         (["--store", "{file}/responses.sqlite3"], "--store: {file}/responses.sqlite3: "),
         (["--store", "postgresql://user:hunter2@127.0.0.1:9/none"], "--store: 127.0.0.1:9/none: "),
-        (["--host", "192.0.2.1"], "cannot listen at 192.0.2.1"),
+        (["--host", "192.0.2.1"], "cannot listen at 192.0.2.1:"),
+        (["--operations-port", "9001", "--operations-host", "192.0.2.1"], "cannot listen at 192.0.2.1:"),
     ],
 )
 def test_check_refuses_what_a_start_would(

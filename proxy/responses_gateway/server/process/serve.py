@@ -106,7 +106,7 @@ def check(settings: Settings) -> None:
     except StoreUnavailable as error:
         raise SettingsError(f"store: {settings.store.rpartition('@')[2]}: {error}") from None
     except OSError as error:
-        raise SettingsError(f"cannot listen at {settings.host}: {error.strerror}") from None
+        raise SettingsError(f"cannot listen at {str(error.filename).removesuffix(':0')}: {error.strerror}") from None
     except _WRONG_SETTINGS as error:
         raise SettingsError(str(error)) from None
 
