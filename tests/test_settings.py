@@ -350,6 +350,24 @@ def test_a_key_that_could_be_guessed_is_refused() -> None:
     assert "short" not in said.replace("shorter", "")
 
 
+KEYS = ("backend_api_key", "web_search_api_key", "admin_key")
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_the_line_break_at_the_end_of_a_file_with_a_secret_is_no_part_of_the_key(tmp_path: Path, name: str) -> None:
+    key = "sk-0123456789abcdef"
+    assert getattr(load({}, None, {f"RESPONSES_GATEWAY_{name.upper()}": f"{key}\n"}), name).get_secret_value() == key
+    assert getattr(load({}, write(tmp_path, f"{name}: |\n  {key}\n"), {}), name).get_secret_value() == key
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_that_cannot_be_sent_in_a_header_is_refused_and_not_repeated(tmp_path: Path, name: str) -> None:
+    said = complaint(file=write(tmp_path, f"{name}: |\n  sk-0123456789\n  sk-9876543210\n"))
+    assert said == f"{tmp_path / 'gateway.yaml'}: {name}: expected printable characters on one line"
+    each = complaint(file=write(tmp_path, 'backends: {a: {url: http://a, api_key: "sk-0123456789\\tabc"}}\n'))
+    assert each.endswith("backends: a: api_key: expected printable characters on one line")
+
+
 def test_urls_alone_are_named_by_host_and_port() -> None:
     urls = ["http://a:1", "http://b:2/openai/v1", "https://a:1", "http://[::1]:8000"]
     settings = Settings(backend=urls, backends={"b": {"url": "http://b"}}, backend_api_key="key", max_concurrency=4)

@@ -52,7 +52,6 @@ PARTS_OF_A_CLASS = 12
 CLASSES_OF_MORE_PARTS = {
     "Answer": 19,
     "BackendSettings": 19,
-    "Hosted": 13,
     "ModelEntry": 26,
     "PartialCall": 19,  # what has come of one, see the rule, and whether its pieces repeat that
     "Recording": 24,

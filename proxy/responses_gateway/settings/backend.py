@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from responses_gateway.settings.section import Details, Seconds, Section, TextList, backend_url, only
+from responses_gateway.settings.section import Details, HeaderKey, Seconds, Section, TextList, backend_url, only
 
 # It appears in metrics and in paths.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\[\]-]{0,127}")
@@ -59,7 +59,7 @@ class BackendOptions(Details):
     """What can be said of one backend, or of all members of a pool."""
 
     # replaces `backend_api_key`
-    api_key: SecretStr | None = None
+    api_key: HeaderKey = None
     # patterns of the models that it serves; empty for those that it lists itself
     models: TextList = Field(default=[])
     # a name that clients use -> the backend's name of that model
@@ -154,7 +154,7 @@ class BackendSettings(Section):
 
     title = "Backends"
 
-    backend: TextList = Field(default=[])
+    backend: Annotated[TextList, AfterValidator(lambda urls: list(dict.fromkeys(map(backend_url, urls))))] = Field(default=[])
     """URL of a Chat Completions server, with or without `/v1`. Can be repeated: a request goes to a backend that serves its
     model. See [docs/backends.md](backends.md)."""
     backends: dict[str, BackendDetails] = Field(default={})
@@ -192,7 +192,7 @@ class BackendSettings(Section):
     """Consecutive failures after which one of several backends gets no requests for a while."""
     breaker_time: Seconds = Field(default=10, gt=0)
     """Duration of that pause at first; it doubles each time the backend fails again."""
-    backend_api_key: SecretStr | None = None
+    backend_api_key: HeaderKey = None
     """Key sent to the backend. Without it the client's own `Authorization` is forwarded, unless it is one of `api_keys`. Prefer
     the environment to the flag."""
     adapt: bool = True
@@ -226,8 +226,3 @@ class BackendSettings(Section):
             if name in info.data.get("backends", {}):
                 raise ValueError(f"a pool and a backend have the same name {name}")
         return value
-
-    @field_validator("backend")
-    @classmethod
-    def _normalise_backends(cls, value: list[str]) -> list[str]:
-        return list(dict.fromkeys(map(backend_url, value)))

@@ -6,10 +6,10 @@ import re
 from functools import partial
 from typing import Annotated
 
-from pydantic import AfterValidator, ByteSize, Field, SecretStr, field_validator
+from pydantic import AfterValidator, ByteSize, Field
 
 from responses_gateway.settings.mcp_servers import McpServersByLabel
-from responses_gateway.settings.section import OFF, Seconds, Section, TextList, each, only
+from responses_gateway.settings.section import OFF, HeaderKey, Seconds, Section, TextList, each, only
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
 
 SEARCH_SERVICES = ("searxng", "brave", "tavily", "exa")
@@ -28,6 +28,11 @@ _PrivateHosts = Annotated[
     AfterValidator(lambda hosts: [host.lower() for host in hosts]),
 ]
 _Provider = Annotated[str | None, only(_PROVIDER.fullmatch, f"expected one of {', '.join(SEARCH_SERVICES)}, or mcp:LABEL/TOOL")]
+_ServiceUrl = Annotated[
+    str | None,
+    only(_SERVICE_URL.fullmatch, "expected a URL without user, query and fragment, such as http://searxng:8080"),
+    AfterValidator(lambda url: url and url.rstrip("/")),
+]
 _FileSearchTools = Annotated[
     dict[str, str],
     only(
@@ -51,10 +56,10 @@ class Hosted(Section):
     web_search_provider: _Provider = None
     """`searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as `mcp:LABEL/TOOL`. Default: `searxng` if
     `web_search_url` is set, else no web search. Requires the extra `web`. See [docs/hosted-tools.md](hosted-tools.md)."""
-    web_search_url: str | None = None
+    web_search_url: _ServiceUrl = None
     """Base URL of the search service, for example `http://searxng:8080`, with the format `json` enabled; by default that of the
     provider."""
-    web_search_api_key: SecretStr | None = None
+    web_search_api_key: HeaderKey = None
     """Key for Brave, Tavily or Exa; for SearXNG a bearer token. Prefer the environment to the flag."""
     web_fetch_private_hosts: _PrivateHosts = Field(default=[])
     """Hosts whose pages may be read although their addresses are private, such as `wiki.example.lan` or `10.1.2.3:8080`;
@@ -86,12 +91,3 @@ class Hosted(Section):
     def searches_with(self) -> str | None:
         """The provider that is used, or None if there is no web search."""
         return self.web_search_provider or ("searxng" if self.web_search_url else None)
-
-    @field_validator("web_search_url")
-    @classmethod
-    def _check_search_url(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        if not _SERVICE_URL.fullmatch(value):
-            raise ValueError("expected a URL without user, query and fragment, such as http://searxng:8080")
-        return value.rstrip("/")

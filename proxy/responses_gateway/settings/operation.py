@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field
 
-from responses_gateway.settings.section import OFF, Section, only
+from responses_gateway.settings.section import OFF, HeaderKey, Section, only
 
 _COLLECTOR = re.compile(r"https?://[^/@\s]+(/[^@\s]*)?")
 _Collector = Annotated[
@@ -37,7 +37,7 @@ class OperationSettings(Section):
     gen_ai_metrics: Annotated[Literal["off", "1.44", "latest"], OFF] = "off"
     """Also serve metrics of requests to backends and calls of hosted tools under OpenTelemetry's names (`gen_ai_…`): those of
     semantic conventions `1.44`, or the `latest` ones. See [docs/observability.md](observability.md#metrics)."""
-    admin_key: SecretStr | None = Field(default=None, min_length=16)
+    admin_key: HeaderKey = Field(default=None, min_length=16)
     """Key for `/admin/` and for the window at `/ui/`, at least 16 characters. Without it there is no `/admin/`, and the window
     can be used only on this machine."""
     otel_endpoint: _Collector = None

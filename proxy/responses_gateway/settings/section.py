@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from yarl import URL
 
 from responses_gateway.wire.hosts.addresses import is_network
@@ -59,6 +59,12 @@ def each(valid: Callable[[str], object], message: str) -> AfterValidator:
     return only(lambda entries: all(map(valid, entries)), message)
 
 
+# A key that is sent in a header. Files of secrets often end with a line break, which no header can have.
+HeaderKey = Annotated[
+    SecretStr | None,
+    BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value),
+    only(lambda key: key.get_secret_value().isprintable(), "expected printable characters on one line"),
+]
 Networks = Annotated[TextList, each(is_network, "expected an address or a network, like 10.0.0.5 or 10.0.0.0/24")]
 
 
