@@ -18,7 +18,7 @@ from responses_gateway.settings import SECTIONS, Settings, SettingsError
 from responses_gateway.simulator import create_app as create_simulator
 from responses_gateway.simulator import serving
 from scripts import structure
-from tests.server.running_gateway import gateway, post, run
+from tests.server.running_gateway import RawClient, gateway, post, run
 from tests.thoroughness import one_in
 from tests.waiting import PATIENCE
 
@@ -86,6 +86,31 @@ def test_a_defect_in_what_a_feature_notes_of_an_answer_is_reported_and_the_reque
             assert served.metric("defects_total") == 3
 
     with pytest.raises(AssertionError, match="a note that fails"):  # the defect is in the log
+        run(test())
+
+
+def test_a_defect_behind_the_head_of_a_stream_ends_the_connection() -> None:
+    """A second answer would be taken for a part of the first one."""
+
+    async def conclude(*_: object) -> None:
+        raise TypeError("a conclusion that fails")
+
+    async def opened(_core: Core, _stack: AsyncExitStack) -> Opened:
+        return Opened(conclusions=[conclude])
+
+    async def test() -> None:
+        features = [*FEATURES, Feature("broken", None, opened)]
+        async with serving(create_simulator()) as url, gateway(url, features=features, concurrent_requests=1) as served:
+            for _ in range(2):
+                client = await RawClient.connect(served)
+                await client.post(input="hi", stream=True)
+                answer = await client.read_all()
+                client.socket.close()
+                assert (answer.count(b"HTTP/1.1 "), b"HTTP/1.1 200 " in answer) == (1, True)
+                assert b"response.output_text.done" in answer
+            assert served.metric("defects_total") == 2
+
+    with pytest.raises(AssertionError, match="a conclusion that fails"):  # the defect is in the log
         run(test())
 
 

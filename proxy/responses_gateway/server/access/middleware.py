@@ -291,7 +291,10 @@ def invalid_field(error: ValidationError, known: Iterable[str]) -> ApiError:
 
 
 def answer_for(request: web.Request, error: Exception, count_defect: Callable[[], None]) -> web.Response:
-    """Return the answer for an exception of a handler; `count_defect` is called for one that should not be."""
+    """Return the answer for an exception of a handler; `count_defect` is called for one that should not be. A connection
+    whose answer has begun ends, because another one would be taken for more of it."""
+    if request[EXCHANGE].answered and request.transport is not None:
+        request.transport.close()
     match error:
         case ApiError():
             response = error_response(error, request)
@@ -361,7 +364,9 @@ def complete_head(ending: asyncio.Event) -> Callable[[web.Request, web.StreamRes
     connection after its answer, so that the client opens the next one to another process."""
 
     async def complete(request: web.Request, response: web.StreamResponse) -> None:
-        request_id = request[EXCHANGE].request_id
+        exchange = request[EXCHANGE]
+        exchange.answered = True
+        request_id = exchange.request_id
         headers = response.headers
         name_answer(headers, request_id)
         id_header = protocol_of(request).id_header

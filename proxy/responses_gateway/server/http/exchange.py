@@ -179,9 +179,9 @@ class Exchange(msgspec.Struct, eq=False):
     `request_id` is the client's, or new; backends get a UUID that follows from it. `body` is that of the request, if it was
     read. `client` is the name of its key, None where the settings have none; `team` that of somebody who came without a key of
     the settings. `allows` tells the models that the client may use; None if it may use all. `has_log` and `report`: see
-    `telemetry.logs.LoggedExchange`. `bytes_out`: of the events that were sent. `upgraded`: to a WebSocket.
-    `address` is that of the client as a trusted proxy names it; None if none does. `rollout`: the one that the client's key or
-    the path names (`request/rollout_names.py`). `origin`: who asks, where a request is relayed."""
+    `telemetry.logs.LoggedExchange`. `bytes_out`: of the events that were sent. `answered`: an answer has begun.
+    `upgraded`: to a WebSocket. `address` is that of the client as a trusted proxy names it; None if none does. `rollout`: the
+    one that the client's key or the path names (`request/rollout_names.py`). `origin`: who asks, where a request is relayed."""
 
     bodies: Bodies
     request_id: str
@@ -190,6 +190,7 @@ class Exchange(msgspec.Struct, eq=False):
     team: str | None = None
     allows: Callable[[str], bool] | None = None
     has_log: bool = False
+    answered: bool = False
     upgraded: bool = False
     report: Callable[[Mapping[str, Any]], None] | None = None
     bytes_out: int | None = None
