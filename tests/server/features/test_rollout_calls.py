@@ -14,7 +14,8 @@ from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.token_trees import TokenTreeTable
 from tests.hosted.websites import searched_web
 from tests.server.fleet_of_simulators import WEATHER, fleet
-from tests.server.running_gateway import Served, ask, run, simulated
+from tests.server.running_gateway import Served, ask, gateway, run, simulated
+from tests.server.scripted_backend import backend, chunk, streaming
 
 
 async def calls_of(served: Served, name: str, **fields: Any) -> list[dict[str, Any]]:
@@ -71,6 +72,20 @@ def test_a_server_without_ids_is_on_record() -> None:
             [call] = await calls_of(served, "ep1", input="hi")
         assert (call["generation_token_ids"], call["reason"]) == (None, "no_token_ids")
         assert call["finish_reason"] == "stop"
+
+    run(test())
+
+
+def test_a_call_whose_name_has_half_a_character_is_on_record() -> None:
+    async def test() -> None:
+        called = {"index": 0, "id": "c1", "type": "function", "function": {"name": "get\ud83d", "arguments": "{}"}}
+        stream = streaming(chunk({"tool_calls": [called]}), chunk({}, "tool_calls"), b"data: [DONE]\n\n")
+        async with backend(stream) as server, gateway(server.url, store="memory") as served:
+            for number in range(2):
+                calls = await calls_of(served, "ep1", input="hi", tools=[WEATHER], stream=bool(number))
+            assert [call["finish_reason"] for call in calls] == ["tool_calls"] * 2
+            [item] = await output_of(served, calls[-1]["response_id"])
+            assert item["name"] == "get?"
 
     run(test())
 
