@@ -158,6 +158,30 @@ def test_a_server_that_a_thread_has_left_is_told_that_it_ends_there() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("kind", ["title", "auxiliary"])
+def test_a_request_beside_the_work_that_went_elsewhere_takes_its_thread_nowhere(kind: str) -> None:
+    """What the thread has in the cache of its server would be lost to its next turn."""
+    servers = [closing_server(), closing_server()]
+    beside: dict[str, Any] = {"headers": {**CLAUDE, **KINDS["auxiliary"]}}
+    if kind == "title":
+        turn = {"session_id": "s1", "thread_id": "s1", "request_kind": "turn", "thread_source": "thread_title"}
+        beside = {"client_metadata": {"session_id": "s1", "x-codex-turn-metadata": json.dumps(turn)}}
+
+    async def test() -> None:
+        async with hinted("sglang", *[app for app, _ in servers]) as served:
+            await post(served, headers=CLAUDE)
+            home = 0 if bodies(servers[0][0]) else 1
+            served.parts.pool.members.by_name[f"b{home}"].draining = True
+            await post(served, **beside)
+            served.parts.pool.members.by_name[f"b{home}"].draining = False
+            await post(served, headers=CLAUDE)
+            assert [len(bodies(servers[number][0])) for number in (home, 1 - home)] == [2, 1]
+            await until(lambda: servers[1 - home][1] == ["s1"], "the other server knows that there comes no more")
+            assert servers[home][1] == []
+
+    run(test())
+
+
 def test_a_sub_agent_that_ends_does_not_end_its_session() -> None:
     app, closed = closing_server()
 

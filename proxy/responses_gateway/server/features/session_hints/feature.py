@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,7 +34,6 @@ INTERVAL = 60.0
 _PATIENCE = 10.0
 # Threads that servers are asked to end at a time; those that have to wait for too long are left to the server.
 AT_ONCE = 8
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class _Place(NamedTuple):
@@ -75,18 +73,22 @@ class Threads:
         """Remember where a turn was."""
         asker = prepared.caller.asker
         if asker.session is None or facts.backend is None:
-            return _NOTHING
+            return {}
         tenant = prepared.caller.tenant
         thread = asker.thread or asker.session
+        new = _Place(facts.backend, self._clock(), asker.session, unique_id(tenant, thread))
+        kept = new
         before = self._places.get(tenant, thread)
-        if before is not None and before.backend != facts.backend:
-            self._end(before)  # what it has there is used no more
-        self._places.put(tenant, thread, _Place(facts.backend, self._clock(), asker.session, unique_id(tenant, thread)))
+        if before is not None and asker.kind in ("title", "auxiliary"):  # they begin otherwise, so that no turn has to follow
+            kept = before._replace(at=new.at)
+        if before is not None and before.backend != new.backend:
+            self._end(before if kept is new else new)  # what it has there is used no more
+        self._places.put(tenant, thread, kept)
         if asker.final:
             for name, place in self._places.of(tenant).items():
                 if name == thread or (asker.parent is None and place.session == asker.session):
                     self._end(self._places.pop(tenant, name))
-        return _NOTHING
+        return {}
 
     def expire(self) -> None:
         """End the threads of which nothing was heard for a while."""

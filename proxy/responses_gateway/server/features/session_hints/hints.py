@@ -17,8 +17,6 @@ from responses_gateway.server.generation.request_log.facts import RequestFacts
 
 # How urgent a request is, by its kind. The work itself, and what tells no kind, is as urgent as requests without any hint.
 _URGENCY = {"compaction": 1, "subagent": -1, "review": -1, "title": -2, "auxiliary": -2}
-# Servers that serve the lower number first.
-_LOWER_FIRST = frozenset({"vllm"})
 
 
 def unique_id(tenant: str, client_id: str) -> str:
@@ -69,5 +67,5 @@ def _priority_alone(asker: Asker, spec: BackendSpec) -> Hints | None:
 
 def _priority(server: str, asker: Asker) -> dict[str, Any]:
     urgency = _URGENCY.get(asker.kind or "main", 0)
-    priority = -urgency if server in _LOWER_FIRST else urgency
+    priority = -urgency if server == "vllm" else urgency  # vLLM serves the lower number first
     return {"nvext": {"agent_hints": {"priority": priority}}} if server == "dynamo" else {"priority": priority}
