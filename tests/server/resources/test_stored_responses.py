@@ -147,6 +147,27 @@ def test_item_references_are_resolved() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("summary", [[], [{"type": "summary_text", "text": ""}]])
+def test_a_thought_of_which_the_client_kept_only_the_id_reaches_the_model(summary: list[Any]) -> None:
+    """LiteLLM and LangChain send such items, since OpenAI's have no text without a summary."""
+
+    async def test() -> None:
+        backend = create_simulator()
+        async with serving(backend) as url, gateway(url, store="memory") as served:
+            first = await post(served, input="scenario: tool", tools=[TOOL], headers=KEY)
+            thought, call = first.final["output"]
+            kept = {"type": "reasoning", "id": thought["id"], "summary": summary}
+            output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
+            asked = [{"role": "user", "content": "scenario: tool"}, kept, call, output]
+            second = await post(served, input=asked, tools=[TOOL], headers=KEY)
+            assert chat(backend)[1]["reasoning"] == thought["content"][0]["text"]
+            assert "reasoning" not in second.headers.get("x-responses-gateway-losses", "")
+            await post(served, input=asked, tools=[TOOL], headers=OTHER)  # to whom it does not belong
+            assert "reasoning" not in chat(backend)[1]
+
+    run(test())
+
+
 @pytest.mark.parametrize("way", ["previous_response_id", "conversation", "websocket"])
 def test_a_reference_to_an_item_of_the_history_is_not_the_item_once_more(way: str) -> None:
     """Vercel's AI SDK sends references to the items of the response that it continues."""

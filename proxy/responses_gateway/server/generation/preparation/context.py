@@ -203,6 +203,11 @@ async def context_at(
     place, conversation, tokens, session, first = continued
     items = request.input if isinstance(request.input, list) else []
     named = _with_ids(items)
+    if thoughts := [item["id"] for item in named if _lacks_its_text(item)]:
+        stored = await store.histories.find(tenant, thoughts)
+        items = [stored.get(item["id"], item) if _lacks_its_text(item) else item for item in items]
+        request = request.model_copy(update={"input": items})
+        named = _with_ids(items)
     ids = [item["id"] for item in named if _is_reference(item)]
     history = await store.histories.items(place, known) if place else ()
     references = await store.histories.find(tenant, ids) if ids else {}
@@ -309,6 +314,15 @@ def _is_reference(item: object) -> bool:
         return False
     kind = item.get("type")
     return kind == "item_reference" or (kind is None and "role" not in item and "content" not in item)
+
+
+def _lacks_its_text(item: Any) -> bool:
+    """Tell whether all that a client kept of a thought is its id, as LangChain (`outputVersion: "v1"`) and LiteLLM do, because
+    OpenAI's items have no more without a summary."""
+    if not isinstance(item, dict) or item.get("type") != "reasoning" or not isinstance(item.get("id"), str):
+        return False
+    empty = item.get("summary") in (None, [], [{"type": "summary_text", "text": ""}])
+    return empty and not item.get("content") and not item.get("encrypted_content")
 
 
 def new_record(response_id: str, context: Context, caller: Caller, memory: HistoryMemory | None) -> ResponseRecord:
