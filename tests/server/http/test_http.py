@@ -232,6 +232,22 @@ def test_expect_100_continue() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("expectation", [b"a miracle", b"\xff"])
+def test_an_expectation_that_is_unknown_is_refused(expectation: bytes) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            client = await RawClient.connect(served)
+            await client.send(
+                b"GET /v1/models HTTP/1.1\r\nHost: x\r\nExpect: " + expectation + b"\r\nConnection: close\r\n\r\n"
+            )
+            answer = await client.read_all()
+            client.close()
+            assert answer.startswith(b"HTTP/1.1 417 ")
+            assert "100-continue" in json.loads(body_of(answer))["error"]["message"]
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     "request_bytes",
     [

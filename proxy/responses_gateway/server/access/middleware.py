@@ -313,6 +313,8 @@ def answer_for(request: web.Request, error: Exception, count_defect: Callable[[]
             response = error_response(ApiError(405, message, code="method_not_allowed"), request)
             response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
             return response
+        case web.HTTPExpectationFailed():
+            return error_response(ApiError(417, "The header Expect can only be 100-continue."), request)
         case web.HTTPException():
             return error_response(ApiError(error.status, error.reason), request)
         case ConnectionError():

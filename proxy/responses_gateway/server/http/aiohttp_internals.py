@@ -38,15 +38,23 @@ def _answering(app: web.Application) -> Handler:
         match.add_app(app)
         match.freeze()
         request._match_info = match
-        if request.headers.get(hdrs.EXPECT):
-            await match.expect_handler(request)
-            await request.writer.drain()
         handler = match.handler
+        if request.headers.get(hdrs.EXPECT):
+            handler = _continuing
         for middleware in innermost_first:
             handler = partial(middleware, handler=handler)
         return await handler(request)
 
     return answer
+
+
+async def _continuing(request: web.Request) -> web.StreamResponse:
+    """Ask for the body where it is waited for, within the middlewares, because they answer an expectation that is unknown."""
+    if request.headers[hdrs.EXPECT].lower() != "100-continue":  # aiohttp would repeat it, and fail where it is no UTF-8
+        raise web.HTTPExpectationFailed
+    await request.match_info.expect_handler(request)
+    await request.writer.drain()
+    return await request.match_info.handler(request)
 
 
 class _Server(web.Server):
