@@ -67,6 +67,7 @@ class Holding:
     tasks: int
     threads: int
     objects: dict[str, int]
+    running: dict[str, int] = field(default_factory=dict)  # the tasks by their functions
 
 
 @dataclass
@@ -194,7 +195,8 @@ class _Soak:
         deadline = time.monotonic() + _QUIET_LIMIT
         while True:
             found = {process.pid: await self._holding(process) for process in self._workers()}
-            busy = sum(holding.connections for holding in found.values())
+            # A background response has no connection.
+            busy = any(holding.connections or holding.tasks > BOUNDS["tasks"][1] for holding in found.values())
             if not busy or time.monotonic() > deadline:
                 return found
             await asyncio.sleep(0.5)
@@ -214,7 +216,8 @@ class _Soak:
             memory_mb=process.memory_info().rss / 2**20,
             descriptors=process.num_fds(),
             connections=sum(1 for each in inbound if each.laddr and each.laddr.port == self._gateway.port),
-            tasks=told["tasks"],
+            tasks=sum(told["tasks"].values()),
+            running=told["tasks"],
             threads=told["threads"],
             objects=told["objects"],
         )
@@ -246,7 +249,8 @@ def grown(before: dict[int, Holding], after: dict[int, Holding]) -> list[str]:
             was = getattr(old, name)
             now = getattr(new, name)
             if now > was * (1 + share) + number:
-                found.append(f"worker {pid}: {name}: {was:.0f} before, {now:.0f} after")
+                running = f": {new.running}" if name == "tasks" else ""
+                found.append(f"worker {pid}: {name}: {was:.0f} before, {now:.0f} after{running}")
         share, number = OBJECTS_BOUND
         for kind, count in new.objects.items():
             was = old.objects.get(kind, 0)

@@ -23,7 +23,9 @@ def report(_number: int, _frame: FrameType | None) -> None:
     gc.collect()
     objects = gc.get_objects()
     kinds = Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in objects)
-    tasks = sum(1 for each in objects if isinstance(each, asyncio.Task) and not each.done())
+    tasks = Counter(
+        getattr(each.get_coro(), "__qualname__", "?") for each in objects if isinstance(each, asyncio.Task) and not each.done()
+    )
     del objects
     found = {"tasks": tasks, "threads": threading.active_count(), "objects": kinds}
     path = os.path.join(str(_FOLDER), f"{os.getpid()}.json")

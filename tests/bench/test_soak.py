@@ -34,7 +34,7 @@ def test_a_short_soak(tmp_path: Path) -> None:
         ({"memory_mb": 150}, ["worker 1: memory_mb: 80 before, 150 after"]),
         ({"descriptors": 50}, ["worker 1: descriptors: 30 before, 50 after"]),
         ({"connections": 9}, ["worker 1: connections: 0 before, 9 after"]),
-        ({"tasks": 40}, ["worker 1: tasks: 4 before, 40 after"]),
+        ({"tasks": 40, "running": {"read": 40}}, ["worker 1: tasks: 4 before, 40 after: {'read': 40}"]),
         ({"threads": 30}, ["worker 1: threads: 6 before, 30 after"]),
         ({"objects": {"responses_gateway.Leak": 2000}}, ["worker 1: objects of responses_gateway.Leak: 0 before, 2000 after"]),
         ({"memory_mb": 90, "threads": 8, "objects": {"builtins.dict": 900}}, []),
