@@ -31,7 +31,7 @@ _ALIASES = {
 }
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array", type(None): "null"}
 STRING = frozenset({"string"})
-_DEPTH = 8  # of schemas within schemas, and of references, that are followed
+_MOST = 1000  # schemas within schemas, and references, that are followed
 
 
 def escape(text: str) -> str:
@@ -51,7 +51,21 @@ def dumps(value: Any) -> str:
 
 def types_of(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
     """Return the JSON types that a schema allows; "string" where it names none. Local references are followed."""
-    return frozenset(_types(schema, root, _DEPTH)) or STRING
+    types: set[str] = set()
+    left = [schema]
+    seen: set[int] = set()  # each once, because schemas that refer to each other have more paths than anybody could follow
+    while left and len(seen) < _MOST:
+        part = left.pop()
+        if isinstance(part, Mapping) and id(part) not in seen:
+            seen.add(id(part))
+            types |= _own_types(part)
+            for key in ("anyOf", "oneOf", "allOf"):
+                branches = part.get(key)
+                left += branches if isinstance(branches, list) else []
+            reference = part.get("$ref")
+            if isinstance(reference, str) and reference.startswith("#/"):
+                left.append(referred(reference, root))
+    return frozenset(types) or STRING
 
 
 class ParameterTypes:
@@ -79,9 +93,8 @@ class ParameterTypes:
         return None if types == STRING else lambda text: typed(text, types)
 
 
-def _types(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
-    if not isinstance(schema, Mapping) or depth == 0:
-        return set()
+def _own_types(schema: Mapping[str, Any]) -> set[str]:
+    """Return the types that a schema names itself."""
     types: set[str] = set()
     named = schema.get("type")
     for name in named if isinstance(named, list) else [named]:
@@ -93,13 +106,6 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
         samples.append(schema["const"])
     if "type" not in schema:
         types.update(_KINDS[type(sample)] for sample in samples)
-    for key in ("anyOf", "oneOf", "allOf"):
-        branches = schema.get(key)
-        for branch in branches if isinstance(branches, list) else []:
-            types |= _types(branch, root, depth - 1)
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/"):
-        types |= _types(referred(reference, root), root, depth - 1)
     return types
 
 
