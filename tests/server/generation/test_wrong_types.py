@@ -138,16 +138,20 @@ def test_a_value_of_a_wrong_type_is_no_defect(wrong: str) -> None:
 
 # A model that writes its call as text has the gateway look at what the tool takes.
 @pytest.mark.parametrize(
-    "schema", [{"required": True}, {"required": [["city"]]}, {"properties": ["city"]}, {"required": {"a": 1}}]
+    "schema",
+    [{"required": True}, {"required": [["city"]]}, {"properties": ["city"]}, {"required": {"a": 1}}, {"properties": 5}],
 )
-@pytest.mark.parametrize("arguments", ['{"city": "Paris"}', '{"city": ' + "[" * 9_000 + "]" * 9_000 + "}"])
-def test_a_schema_of_a_wrong_type_leaves_no_request_behind_where_a_call_is_written_as_text(schema: Any, arguments: str) -> None:
+@pytest.mark.parametrize("arguments", ['{"city": "Paris"}', '{"city": ' + "[" * 9_000 + "]" * 9_000 + "}", '{}, "city": 1'])
+@pytest.mark.parametrize("settings", [{}, {"tool_call_parser": "hermes"}], ids=["unknown", "known"])
+def test_a_schema_of_a_wrong_type_leaves_no_request_behind_where_a_call_is_written_as_text(
+    schema: Any, arguments: str, settings: dict[str, str]
+) -> None:
     call = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>'
 
     async def test() -> None:
         async with (
             backend(streaming(*text_stream("Sure.\n", call))) as server,
-            gateway(server.url, concurrent_requests=1) as served,
+            gateway(server.url, concurrent_requests=1, **settings) as served,
         ):
             parameters = {"type": "object", "properties": {"city": {}}, **schema}
             tool = {"type": "function", "name": "f", "parameters": parameters, "strict": False}

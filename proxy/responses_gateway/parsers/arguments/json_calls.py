@@ -4,7 +4,7 @@ The arguments are given out as they arrive once the name is known. An object tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from responses_gateway.parsers.arguments import ArgumentsReader, NamedCallReader, ReadStatus
 from responses_gateway.parsers.arguments.json_value import ArgumentsValue, JsonSpan
@@ -289,4 +289,5 @@ class JsonEnvelopeReader(ArgumentsReader):
 
 def _parameters(deltas: DeltaBuffer, name: str | None) -> Collection[str]:
     """Return the parameters of a tool, which a model may write beside the arguments, or in their place."""
-    return (deltas.schema(name or "") or {}).get("properties") or ()
+    properties = (deltas.schema(name or "") or {}).get("properties")
+    return properties if isinstance(properties, Mapping) else ()
