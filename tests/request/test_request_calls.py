@@ -95,6 +95,20 @@ def test_a_question_that_is_repeated_before_the_output_stands_once() -> None:
     assert shape(messages(*first, user("What is the weather?")))[-1] == "user"
 
 
+def test_a_turn_that_is_repeated_before_its_outputs_stands_once() -> None:
+    """Strands for TypeScript sends it again with `previous_response_id`, without ids of items and in JSON of its own."""
+    ids = [{"id": f"{kind}_{7:032x}{number:04x}"} for number, kind in enumerate(("msg", "fc", "fc"))]
+    made = [assistant("I look."), call("a", arguments='{"x": 1}'), call("b", arguments='{"x": 2}')]
+    told = [user(), *(item | known for item, known in zip(made, ids, strict=True))]
+    repeated = [user(), assistant("I look."), call("a", arguments='{"x":1}'), call("b", arguments='{"x":2}')]
+    result = chat_request(*told, *repeated, output("a", "1"), output("b", "2"))
+    assert shape(result.body["messages"]) == ["user", "assistant(a,b)", "tool a", "tool b"]
+    assert [message["content"] for message in result.body["messages"][1:]] == ["I look.", "1", "2"]
+    assert "content order adapted" in outcomes(result)
+    others = chat_request(*told, call("a", arguments='{"x": 3}'), output("a", "1"), output("b", "2"), output("a", "3"))
+    assert shape(others.body["messages"])[1] == "assistant(a,b,a_2)"
+
+
 def test_a_call_without_output_gets_one() -> None:
     result = chat_request(user(), call("a"), call("b"), output("b"), user("again"))
     assert shape(result.body["messages"]) == ["user", "assistant(a,b)", "tool a", "tool b", "user"]

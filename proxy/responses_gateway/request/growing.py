@@ -255,8 +255,8 @@ class _Growth(NamedTuple):
         call_ids: set[str] = set()
         for entry in entries[: end.items]:
             if entry.kind in _CALLS:
-                matched = calls.by_path[entry.path]
-                if matched.output is NO_OUTPUT or matched.call.asynchronous:
+                matched = calls.by_path.get(entry.path)
+                if matched is None or matched.output is NO_OUTPUT or matched.call.asynchronous:
                     return None
                 call_ids.add(matched.call.call_id)
                 call_ids.add(ids[entry.path])

@@ -32,6 +32,7 @@ from responses_gateway.request.input.items import Output
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.item_ids import TurnKey, turn_of
+from responses_gateway.wire.json_text import read_object
 
 NO_OUTPUT = Output("(The result of this call is missing. Whether it was carried out is not known.)")
 # The output of an asynchronous call that has none yet.
@@ -115,9 +116,12 @@ class _Matcher:
             return
         if self.pending:
             self.go_on(entry)
+        waiting = self._unanswered.setdefault(call.call_id, [])
+        if waiting and call.output is None and any(_is_same(call, earlier.call) for earlier in waiting):
+            self._report.adapted("content", "order", "a call that was repeated before its output was left out")
+            return
         matched = MatchedCall(call, self._unique(call.call_id), call.output)
         self._by_path[entry.path] = matched
-        waiting = self._unanswered.setdefault(call.call_id, [])
         if matched.output is None:
             waiting.append(matched)
         if call.asynchronous:
@@ -186,6 +190,11 @@ class _Matcher:
             self._report.adapted("content", "call_id", "a call id that was used twice was numbered")
         self._ids.add(chat_id)
         return chat_id
+
+
+def _is_same(call: InputCall, earlier: InputCall) -> bool:
+    """Tell whether a call with the id of an earlier one is that one, repeated, as Strands does with `previous_response_id`."""
+    return call.name == earlier.name and read_object(call.arguments) == read_object(earlier.arguments)
 
 
 def is_other_turn(call: TurnKey | None, following: TurnKey | None, *, is_call: bool) -> bool:

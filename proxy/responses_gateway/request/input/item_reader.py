@@ -377,8 +377,11 @@ class MessageBuilder(msgspec.Struct):
         turn.extra.update(extra if isinstance(extra, dict) else {})
 
     def add_text(self, text: str, key: TurnKey | None) -> None:
-        """Add text to the model's turn."""
-        if text:
+        """Add text to the model's turn, unless the client repeats it, without its id, before the output of a call."""
+        turn = self._turn
+        if turn is not None and turn.waiting and key is None and turn.key is not None and text in turn.texts:
+            self._report.adapted("content", "order", "a text that was repeated before the output of a call was left out")
+        elif text:
             self._open_turn(key).texts.append(text)
 
     def add_call(self, matched: MatchedCall, key: TurnKey | None) -> None:
