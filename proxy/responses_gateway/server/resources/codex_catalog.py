@@ -8,9 +8,10 @@ catalog, checked when the table is read: one wrong value would make Codex throw 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
-from functools import cache
+from fnmatch import translate
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -86,7 +87,12 @@ class ModelEntry(BaseModel):
 
     def matches(self, names: Iterable[str]) -> bool:
         """Tell whether one of the patterns fits one of the names, which are in lower case."""
-        return any(fnmatchcase(name, pattern.lower()) for name in names for pattern in self.match)
+        return any(map(self._pattern.match, names))
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """All patterns as one: a backend may list hundreds of models, each of which is compared with every entry."""
+        return re.compile("|".join(translate(pattern.lower()) for pattern in self.match))
 
 
 class ModelTable:

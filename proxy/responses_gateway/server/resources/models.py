@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,7 +27,7 @@ from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.server.access.api_keys import Needs, needs
 from responses_gateway.server.access.middleware import protocol_of
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
-from responses_gateway.server.http.exchange import EXCHANGE, read_limit
+from responses_gateway.server.http.exchange import EXCHANGE, json_answer, read_limit
 from responses_gateway.server.http.loop_detection import LoopDetection
 from responses_gateway.server.protocols.messages import MESSAGES
 from responses_gateway.server.resources.codex_catalog import ModelTable
@@ -42,6 +41,7 @@ from responses_gateway.wire.errors import (
     server_error,
     unknown_model,
 )
+from responses_gateway.wire.json_text import quoted
 from responses_gateway.wire.messages import for_client
 
 # How long a list is kept, in seconds: Codex asks twice at once, and several windows of a user start together.
@@ -97,13 +97,15 @@ class Models:
         except Refused as refused:
             return refused.passed_on()
         catalog = [self._table.catalog_entry(model) for model in listed["data"]]
-        etag = f'W/"{hashlib.sha256(json.dumps(catalog).encode()).hexdigest()[:32]}"'
+        etag = f'W/"{hashlib.sha256(quoted(catalog)).hexdigest()[:32]}"'
         if etag in request.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers={"ETag": etag})
         # Ours goes last: llama.cpp has a `models` of another shape, which would make Codex reject the whole catalog.
         judges = self._live.current.settings.safeguards_model is not None
         ours = {"models": catalog, "hosted_tools": self._hosted_tools, "safeguards": judges}
-        return web.json_response({**listed, **ours}, headers={"ETag": etag})
+        answer = json_answer({**listed, **ours})
+        answer.headers["ETag"] = etag
+        return answer
 
     async def retrieve_model(self, request: web.Request) -> web.Response:
         """Answer `GET /v1/models/{id}` with one of the list, and its entry for Codex. The id may have slashes."""
