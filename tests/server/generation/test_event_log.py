@@ -129,6 +129,22 @@ def test_a_defect_of_one_stream_does_not_stop_the_others() -> None:
     run(test())
 
 
+def test_after_a_defect_that_does_not_come_again_all_are_written_together_as_before() -> None:
+    async def test() -> None:
+        store, log, defects = new_log()
+        store.failures = [ValueError("once")]
+        streams = [Stream("a"), Stream("b")]
+        for data in (b"x", b"y"):
+            for stream in streams:
+                add(log, stream, data)
+            await until(lambda: log.idle)
+        assert store.writes == [["a", "b"], ["a"], ["b"], ["a", "b"]]
+        assert ([stream.in_store for stream in streams], len(defects)) == ([b"xy", b"xy"], 1)
+        await log.close()
+
+    run(test())
+
+
 def test_a_response_that_runs_elsewhere_is_reported() -> None:
     async def test() -> None:
         store, log, _ = new_log()

@@ -51,7 +51,7 @@ class EventLog:
         self._waiting: dict[RunningStream, None] = {}  # have events to be written, in the order in which they came
         self._in_flight: dict[RunningStream, asyncio.Future[None]] = {}
         self._writer: asyncio.Task[None] | None = None
-        self._streams = _STREAMS  # per write
+        self._alone = 0  # so many writes are of one stream each, to find the one to blame for a defect
 
     @property
     def idle(self) -> bool:
@@ -84,7 +84,8 @@ class EventLog:
         clock = time.monotonic
         try:
             while self._waiting:
-                streams = list(islice(self._waiting, self._streams))
+                streams = list(islice(self._waiting, 1 if self._alone else _STREAMS))
+                self._alone = max(0, self._alone - 1)
                 for stream in streams:
                     del self._waiting[stream]
                 begun = clock()
@@ -108,7 +109,7 @@ class EventLog:
         except Exception as defect:
             self._on_defect(defect)
             again = len(streams) > 1
-            self._streams = 1 if again else _STREAMS  # find the one to blame
+            self._alone = len(self._waiting) + len(streams) if again else 0
         finally:
             for stream in streams:
                 del self._in_flight[stream]
