@@ -82,8 +82,8 @@ class WebhookTable:
         sql.execute("DELETE FROM webhooks WHERE expires_at < ?", (now,))
         for endpoint in endpoints:
             sql.execute(
-                "INSERT INTO webhooks (id, response, endpoint, due, attempts, expires_at) VALUES (?, ?, ?, ?, 0, ?)",
-                (secrets.token_hex(16), response_id, endpoint, now, now + LIFETIME),
+                "INSERT INTO webhooks (id, response, endpoint, due, attempts, expires_at) VALUES (?, ?, ?, 0, 0, ?)",
+                (secrets.token_hex(16), response_id, endpoint, now + LIFETIME),
             )
 
     @transaction
@@ -155,5 +155,5 @@ def _left(row: Sequence[Any], now: float) -> Left:
         state = "failed"
     elif sending_until > now:
         state = "sending"
-    next_attempt_at = float(due) if state == "waiting" else None
+    next_attempt_at = max(float(due), now) if state == "waiting" else None
     return Left(notice_id, endpoint, response_id, status, state, int(attempts), next_attempt_at, last_failure)

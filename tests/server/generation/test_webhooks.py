@@ -377,6 +377,24 @@ def test_one_taker_at_a_time() -> None:
     asyncio.run(test())
 
 
+def test_an_end_is_told_at_once_though_the_clock_was_set_back() -> None:
+    async def test() -> None:
+        database = Sqlite(None)
+        await database.open()
+        now = 10_000.0
+        table = WebhookTable(database, lambda: now)
+        await table.announce("resp_1", ["mine"])
+        now -= 7200
+        ended = ResponseRecord("resp_1", "", now, "completed", "", "", background=True)
+        await Store(database, 1e9, lambda: now).responses.save(ended)
+        (left,) = await table.left(1)
+        assert (left.state, left.next_attempt_at) == ("waiting", now)
+        assert len(await table.take("mine", 4, 60)) == 1
+        await database.close()
+
+    asyncio.run(test())
+
+
 @pytest.mark.parametrize(
     "endpoint",
     [

@@ -47,6 +47,6 @@ def _shown(group: list[Due], now: float) -> dict[str, Any]:
         "model": group[0].model,
         "completion_window": group[0].window,
         "waiting": sum(each.number for each in group),
-        "oldest_seconds": round(now - min(each.accepted_at for each in group)),
+        "oldest_seconds": max(0, round(now - min(each.accepted_at for each in group))),
         "next_deadline": min(each.deadline for each in group),
     }

@@ -16,7 +16,7 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened | None:
     store = core.responses.store
     if store is None:
         return None
-    deliveries = WebhookDeliveries(core.settings, WebhookTable(store.database))
+    deliveries = WebhookDeliveries(core.settings, WebhookTable(store.database, store.running.clock))
     # Without endpoints, too, because deliveries of earlier ones may be left.
     routes = [
         HttpRoute("GET", "/admin/webhooks", deliveries.list_all, for_operators=True),
