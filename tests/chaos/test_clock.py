@@ -73,6 +73,35 @@ def test_background_responses_limits_and_streams_go_on(jump: float, tmp_path: Pa
     run(test())
 
 
+def test_windows_are_kept_though_the_clock_was_set_back_while_a_response_ran(tmp_path: Path) -> None:
+    """How long responses take is learned from those that end: from a time below zero the next one would begin too late."""
+    clock = tmp_path / "clock"
+    clock.write_text("0", encoding="utf-8")
+    window = {"background": True, "stream": False, "background_options": {"completion_window": "8h"}}
+
+    async def test() -> None:
+        flags = ("--no-adapt", "--store", str(tmp_path / "x.sqlite3"), "--idle-requests", "1")
+        async with (
+            simulators() as (behind_us,),
+            program("--backend", behind_us.url, *flags, first=SET, CLOCK=str(clock)) as one,
+        ):
+            first = (await ask(one, **window, input="tokens: 60 tps: 20")).json["id"]
+            await one.says("response has waited")
+            clock.write_text(str(-HOURS), encoding="utf-8")
+            assert (await at_end(one, first))["status"] == "completed"
+            busy = asyncio.create_task(ask(one, input="tokens: 2000 tps: 20"))
+            await until(lambda: behind_us.connections >= 1)
+            second = (await ask(one, **window, input="scenario: plain")).json
+            assert (await response(one, second["id"]))["status"] == "queued"
+            clock.write_text(str(second["created_at"] + 8 * 3600 - 620 - time.time()), encoding="utf-8")
+            assert (await at_end(one, second["id"]))["status"] == "completed"
+            await one.says("reason=deadline")
+            assert "window missed" not in one.said
+            busy.cancel()
+
+    run(test())
+
+
 @pytest.mark.parametrize("apart", [60.0, -60.0])
 def test_a_replica_whose_clock_differs_ends_nothing_that_another_one_runs(apart: float, tmp_path: Path) -> None:
     clock = tmp_path / "clock"

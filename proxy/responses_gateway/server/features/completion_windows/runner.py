@@ -228,7 +228,7 @@ class CompletionWindows:
             waited = round(time.time() - waiting.accepted_at)
             fields = logs.fields(response_id=name, window=waiting.window, reason=reason, seconds=waited)
             logs.logger().info("response has waited", extra=fields)
-            running.add_done_callback(partial(self._ended, schedule, waiting, time.time()))
+            running.add_done_callback(partial(self._ended, schedule, waiting, time.monotonic()))
 
     async def _started(self, kept: KeptResponse) -> asyncio.Task[None] | None:
         """Begin a response. Return what runs it to its end; None if it waits no more. Raise `ApiError`, `StoreUnavailable`."""
@@ -256,7 +256,7 @@ class CompletionWindows:
 
     def _ended(self, schedule: ModelSchedule, waiting: Waiting, began: float, _task: asyncio.Task[None]) -> None:
         now = time.time()
-        schedule.ended(waiting.tenant, now - began)
+        schedule.ended(waiting.tenant, time.monotonic() - began)  # the clock may have been set back meanwhile
         if now > waiting.deadline:
             self._metrics.count(MISSED, waiting.window)
             fields = logs.fields(response_id=waiting.response_id, window=waiting.window, seconds=round(now - waiting.deadline))
