@@ -130,7 +130,8 @@ class Pool:
             hints = route.hints_for(member.spec)
             if hints is not None:
                 data, fields = with_hints(data, hints.fields, added)
-                sent = {**hints.headers, **sent}
+                own = {header.lower() for header in sent}
+                sent = {**sent, **{header: value for header, value in hints.headers.items() if header.lower() not in own}}
             if member.router:
                 sent = without_session(sent) if again else self._tokens.headers(member.name, route.affinity, sent)
             return member.backend.open_chat(data, sent, name, fields)
@@ -246,9 +247,8 @@ class Pool:
             name = member.catalogue.own_name(route.model)
             endpoint = endpoints[member.name] = member.continues_by
             body = body_for(name, member.catalogue.context(route.model), endpoint)
-            sent = headers(member.name, member.backend.url)
-            if member.router:
-                sent = without_session(sent)
+            own = headers(member.name, member.backend.url)
+            sent = without_session(own) if member.router else own
             if endpoint == "chat":
                 return member.backend.open_chat(body, sent, name, added)
             return member.backend.open_completion(body, sent)

@@ -273,6 +273,32 @@ def test_what_a_client_says_itself_stays() -> None:
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("server", "header"), [("vllm", "X-Session-ID"), ("sglang", "X-SMG-Routing-Key"), ("dynamo", "X-Dynamo-Session-ID")]
+)
+def test_a_header_of_the_settings_is_the_only_one_of_its_name_however_it_is_written(server: str, header: str) -> None:
+    """A proxy such as Envoy would join the two."""
+    asked: list[list[str]] = []
+    app = create_app()
+
+    @web.middleware
+    async def watching(request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.path.endswith("/chat/completions"):
+            asked.append(request.headers.getall(header, []))
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    app.middlewares.append(watching)
+
+    async def test() -> None:
+        for name in (header, header.lower()):
+            async with hinted(server, app, backend_headers={name: "own {model}"}) as served:
+                await post(served, headers=CLAUDE)
+        assert asked == [["own simulator"]] * 2
+
+    run(test())
+
+
 def test_a_thread_stays_and_a_child_begins_where_its_parent_was() -> None:
     apps = [create_app(), create_app()]
 
