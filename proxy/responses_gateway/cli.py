@@ -157,7 +157,11 @@ def _unknown_command(name: str) -> str:
 
 
 def _unknown_argument(argument: str, parser: argparse.ArgumentParser) -> str:
-    from responses_gateway.settings import suggestion
+    from responses_gateway.settings import Settings, suggestion, variable
 
+    name = argument.partition("=")[0]
+    field = name[2:].replace("-", "_") if name.startswith("--") else ""
+    if parser.prog.endswith(" serve") and field in Settings.model_fields:  # a mapping, since all others are flags
+        return f"{name} is no flag: give {field} in the file of --config, or the variable {variable(field)}"
     flags = re.findall(r"--[a-z][a-z-]*", parser.format_help())
-    return f"unknown argument {argument}{suggestion(argument.partition('=')[0], flags)}"
+    return f"unknown argument {argument}{suggestion(name, flags)}"
