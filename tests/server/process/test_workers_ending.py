@@ -197,6 +197,37 @@ def test_new_workers_that_cannot_start_leave_the_old_ones_alone(tmp_path: Path) 
     run(test())
 
 
+# Has no file descriptor left for the fourth worker.
+TOO_FEW = """
+from responses_gateway.server.process.worker_link import Worker
+
+starts = []
+
+
+async def start(*arguments, begin=Worker.start):
+    starts.append(arguments)
+    if len(starts) == 4:
+        raise OSError(24, "Too many open files")
+    return await begin(*arguments)
+
+
+Worker.start = start
+"""
+
+
+def test_of_new_workers_that_cannot_all_start_none_stays() -> None:
+    async def test() -> None:
+        async with program(*TWO, first=TOO_FEW) as running:
+            old = running.workers
+            running.signal(signal.SIGUSR2)
+            await running.says("abandoned")
+            assert "Too many open files" in running.said
+            await until(lambda: running.workers == old, "only the old ones are left", 60)
+            assert await statuses_of_some(running, 10) == {"completed"}
+
+    run(test())
+
+
 def test_workers_that_cannot_start_end_the_program(tmp_path: Path) -> None:
     async def test() -> None:
         async with program("--simulator", "--workers", "2", "--store", str(tmp_path), starts=False) as running:

@@ -158,15 +158,18 @@ class Parent:
         return self._stop_signals.stop.is_set()
 
     async def _begin(self, on_ready: Callable[[int], None]) -> None:
-        self._current = await self._start_all()
+        await self._start_all(self._current)
         if await _all_ready(self._current) and not self._stopping:
             self._started = True
             on_ready(len(self._current))
 
     # Workers
 
-    async def _start_all(self) -> set[Worker]:
-        return {await self._start() for _ in range(self._settings.workers) if not self._stopping}
+    async def _start_all(self, started: set[Worker]) -> None:
+        """Start as many as there are to be. Those that were `started` are there, too, if one cannot be."""
+        for _ in range(self._settings.workers):
+            if not self._stopping:
+                started.add(await self._start())
 
     async def _start(self) -> Worker:
         place = next(name for name in map(str, count()) if name not in self._places)
@@ -256,19 +259,20 @@ class Parent:
             logs.logger().warning("no rolling restart: the gateway is already starting, restarting or stopping")
             return
         self._rolling = True
+        fresh: set[Worker] = set()
         try:
             logs.logger().info("rolling restart", extra=logs.fields(workers=self._settings.workers))
             self._prepared, self._in_force = await asyncio.to_thread(self._prepare)
             self._shared.begin_generation()
             if self._pools is not None:
                 self._pools.replace(self._in_force)
-            fresh = await self._start_all()
+            await self._start_all(fresh)
             if await _all_ready(fresh):
                 self._switch(fresh)
             else:
                 self._abandon(fresh, "a new worker could not start")
         except (SettingsError, OSError) as error:
-            self._abandon(set(), str(error))
+            self._abandon(fresh, str(error))
         finally:
             self._rolling = False
 
