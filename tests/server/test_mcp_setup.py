@@ -93,6 +93,12 @@ def test_the_environment_may_have_them_too() -> None:
     assert settings.file_search_tools == {"*": "docs/search"}
 
 
+def test_the_line_break_at_the_end_of_a_file_with_a_token_is_no_part_of_a_header(tmp_path: Path) -> None:
+    reached = mcp_endpoints(settings_of(tmp_path, FILE), {**ENVIRONMENT, "TOKEN": "hunter2\n"})["github"]
+    assert isinstance(reached, HttpEndpoint)
+    assert reached.headers == (("Authorization", "Bearer hunter2"),)
+
+
 def test_no_secret_is_printed(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, FILE.replace("${TOKEN}", "hunter2"))
     assert "hunter2" not in describe(settings) + repr(settings) + repr(mcp_endpoints(settings, ENVIRONMENT))

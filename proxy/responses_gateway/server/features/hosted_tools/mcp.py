@@ -114,11 +114,11 @@ def _allowed_hosts(settings: Settings) -> AllowedHosts:
 def _endpoint(label: str, details: McpServerDetails, environ: Mapping[str, str]) -> Endpoint:
     place = f"mcp_servers: {label}"
     if details.url is not None:
-        headers = _filled(details.headers, f"{place}: headers", environ)
+        filled = _filled(details.headers, f"{place}: headers", environ)
+        headers = tuple((name, value.strip()) for name, value in filled.items())  # files of secrets often end with a line break
         transport = details.transport if details.transport != "stdio" else "auto"
-        return HttpEndpoint(details.url, tuple(headers.items()), transport, public_only=False)
-    inherited = {name: environ[name] for name in _INHERITED if name in environ}
-    env = {**inherited, **_filled(details.env, f"{place}: env", environ)}
+        return HttpEndpoint(details.url, headers, transport, public_only=False)
+    env = {name: environ[name] for name in _INHERITED if name in environ} | _filled(details.env, f"{place}: env", environ)
     return StdioEndpoint(details.command or "", tuple(details.args), env, details.cwd)
 
 
