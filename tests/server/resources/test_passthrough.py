@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.simulator import SimulatorOptions
+from tests.log_lines import log_lines
 from tests.server.running_gateway import LOOPS, RawClient, ask, assert_error, body_of, gateway, run, simulated, until
 from tests.server.scripted_backend import HEAD, SECRETS, Backend, Connection, Play, backend, chunked, refusing
 from tests.waiting import PATIENCE
@@ -330,13 +331,16 @@ def test_an_answer_that_breaks_off_breaks_off(loop: str) -> None:
         connection.reset()
 
     async def test() -> None:
-        async with backend(play) as behind, gateway(behind.url) as served:
-            client = await RawClient.connect(served)
-            await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
-            with suppress(ConnectionError):
-                await client.read_all()
-            client.close()
-            assert not client.received.endswith(b"\r\n0\r\n\r\n"), "the client must see that it is cut"
+        with log_lines() as written:
+            async with backend(play) as behind, gateway(behind.url, access_log=True) as served:
+                client = await RawClient.connect(served)
+                await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+                with suppress(ConnectionError):
+                    await client.read_all()
+                client.close()
+                assert not client.received.endswith(b"\r\n0\r\n\r\n"), "the client must see that it is cut"
+            (line,) = written("request")
+            assert (line["code"], line["bytes_out"]) == ("server_error", len(b"data: one\n\n")), "no error was sent"
 
     run(test(), loop)
 

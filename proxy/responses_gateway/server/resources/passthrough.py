@@ -224,6 +224,8 @@ async def _pass_back(
     await response.prepare(request)
     reservation = request.get(RESERVATION)
     readable = "Content-Encoding" not in answer.headers
+    exchange = request[EXCHANGE]
+    exchange.bytes_out = 0
     ending: Ending = "client_left"  # whatever else ends it below
     try:
         async for data in answer.content.iter_any():
@@ -233,6 +235,7 @@ async def _pass_back(
             if reservation is not None and (answer.content.at_eof() or data.rstrip().endswith(b"[DONE]")):
                 await reservation.settle(meter.tokens)
             await response.write(data)
+            exchange.bytes_out += len(data)
         ending = "complete"
         if reservation is not None:
             await reservation.settle(meter.tokens)
