@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from responses_gateway.server.process.backend_state import RELOAD
+from responses_gateway.server.process.backend_sync import WorkerSync
 from responses_gateway.server.process.reloading import Reloading
+from responses_gateway.server.process.signals import reload_at_hangup
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.settings.reloading import reloaded
@@ -250,5 +254,32 @@ def test_what_waits_in_a_lane_is_asked_with_the_settings_that_hold_by_then(tmp_p
                     if event["type"] in ("response.completed", "error"):
                         ends.append(event.get("status", event["type"]))
                 assert ends == ["response.completed", 401 if revoked else "response.completed"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_worker", [True, False], ids=["a worker", "1 process"])
+def test_settings_that_were_read_first_are_not_put_in_force_last(is_worker: bool) -> None:
+    async def test() -> None:
+        async with serving(create_app()) as url, gateway(url) as served:
+            parts = served.parts
+            reads = [(0.5, "debug"), (0.0, "error")]
+
+            def read() -> Settings:
+                seconds, level = reads.pop(0)
+                time.sleep(seconds)
+                return parts.settings.model_copy(update={"log_level": level})
+
+            if is_worker:
+                sync = WorkerSync(parts, lambda _line: None, read)
+                sync.receive(RELOAD)
+                sync.receive(RELOAD)
+                await until(lambda: not reads, "both are read")
+                await asyncio.sleep(0.7)
+            else:
+                again = reload_at_hangup(read, Reloading(parts).apply)
+                await asyncio.gather(again(), again())
+                asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+            assert parts.live.given.log_level == "error"
 
     run(test())

@@ -53,6 +53,7 @@ class WorkerSync:
         self._reload = reload
         self._reloading = Reloading(parts, renew_certificate)
         self._tasks: KeptTasks[None] = KeptTasks()
+        self._turn = asyncio.Lock()  # what was read first must not be put in force last
         self._reports = 0
         self._specs = {spec.name: spec for spec in specs_of(parts.settings)}
         self._changes: Changes = {}
@@ -88,7 +89,8 @@ class WorkerSync:
     async def _read_settings(self, reload: Reload) -> None:
         """Put today's settings in force. The parent has found them to be right, and sends the backends."""
         try:
-            self._reloading.apply(await asyncio.to_thread(reload))
+            async with self._turn:
+                self._reloading.apply(await asyncio.to_thread(reload))
             self._parts.pool.members.apply(self._wanted(), self._discovered.pools)  # those that were added since may differ
         except (SettingsError, ValueError) as error:
             logs.logger().error("settings not reloaded: nothing has changed", extra=logs.fields(error=str(error)))

@@ -58,10 +58,12 @@ def reload_at_hangup(
     nothing. Return what does the same without the signal: its result is what has changed, or what is wrong."""
     loop = asyncio.get_running_loop()
     reloading: KeptTasks[Reloaded | str] = KeptTasks()
+    turn = asyncio.Lock()  # what was read first must not be put in force last
 
     async def read() -> Reloaded | str:
         try:
-            result = use(await asyncio.to_thread(reload))
+            async with turn:
+                result = use(await asyncio.to_thread(reload))
         except (SettingsError, ValueError) as error:
             logs.logger().error("settings not reloaded: nothing has changed", extra=logs.fields(error=str(error)))
             return str(error)
