@@ -121,6 +121,8 @@ def configure(style: Literal["auto", "text", "json"], level: str) -> None:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # For malformed HTTP, aiohttp would log a traceback with bytes of the request, which may contain keys.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+    # And the protocols that the client of a WebSocket names: pages put their keys there.
+    logging.getLogger("aiohttp.websocket").setLevel(logging.CRITICAL)
     # The library for MCP servers would do so for what these send.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
 

@@ -64,7 +64,7 @@ def everything_logged(style: str) -> Iterator[io.StringIO]:
     root = logging.getLogger()
     ours = logs.logger()
     before = root.level, list(ours.handlers), ours.propagate, ours.level
-    server = logging.getLogger("aiohttp.server").level
+    libraries = {name: logging.getLogger(name).level for name in ("aiohttp.server", "aiohttp.websocket")}
     handler = logging.StreamHandler(seen)
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
@@ -80,7 +80,8 @@ def everything_logged(style: str) -> Iterator[io.StringIO]:
         ours.handlers = before[1]
         ours.propagate = before[2]
         ours.setLevel(before[3])
-        logging.getLogger("aiohttp.server").setLevel(server)
+        for name, level in libraries.items():
+            logging.getLogger(name).setLevel(level)
 
 
 async def sweep(served: Served, headers: dict[str, str]) -> list[Answer]:
@@ -100,7 +101,8 @@ async def sweep(served: Served, headers: dict[str, str]) -> list[Answer]:
         answers.append(await ask(served, method, path + query, data=b'{"model": "SECRET', headers=headers))
     async with aiohttp.ClientSession() as session:
         with suppress(aiohttp.WSServerHandshakeError):  # of a wrong key
-            async with session.ws_connect(served.url + "/v1/responses" + query, headers=headers) as socket:
+            address = served.url + "/v1/responses" + query
+            async with session.ws_connect(address, headers=headers, protocols=["realtime", "SECRET-in-a-page"]) as socket:
                 for body in (BODY, {**BODY, **WRONG[0]}):
                     await socket.send_json({"type": "response.create", **body})
                     while json.loads(await socket.receive_str())["type"] not in (
