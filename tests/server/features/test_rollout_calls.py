@@ -76,13 +76,14 @@ def test_a_server_without_ids_is_on_record() -> None:
     run(test())
 
 
-def test_a_call_whose_name_has_half_a_character_is_on_record() -> None:
+@pytest.mark.parametrize("include", [[], ["token_ids"]])
+def test_a_call_whose_name_has_half_a_character_is_on_record(include: list[str]) -> None:
     async def test() -> None:
         called = {"index": 0, "id": "c1", "type": "function", "function": {"name": "get\ud83d", "arguments": "{}"}}
         stream = streaming(chunk({"tool_calls": [called]}), chunk({}, "tool_calls"), b"data: [DONE]\n\n")
         async with backend(stream) as server, gateway(server.url, store="memory") as served:
             for number in range(2):
-                calls = await calls_of(served, "ep1", input="hi", tools=[WEATHER], stream=bool(number))
+                calls = await calls_of(served, "ep1", input="hi", tools=[WEATHER], stream=bool(number), include=include)
             assert [call["finish_reason"] for call in calls] == ["tool_calls"] * 2
             [item] = await output_of(served, calls[-1]["response_id"])
             assert item["name"] == "get?"

@@ -73,6 +73,21 @@ def test_what_the_server_wants_back_with_the_calls_of_its_turn_goes_back(late: b
     run(test())
 
 
+def test_the_model_goes_on_behind_a_source_whose_address_has_half_a_character() -> None:
+    async def test() -> None:
+        source = {
+            "type": "url_citation",
+            "url_citation": {"url": "https://example.com/\ud83d", "start_index": 0, "end_index": 4},
+        }
+        turn = [chunk({"content": "Look", "annotations": [source]}), *calls(("docs__add", {"a": 1, "b": 2}))]
+        async with model(turn, says("Done."), mcp_servers=DOCS) as (served, _):
+            answer = (await post(served, tools=[MCP])).final
+            assert kinds(answer) == ["mcp_list_tools", "message", "mcp_call", "message"]
+            assert answer["output"][1]["content"][0]["annotations"][0]["url"] == "https://example.com/?"
+
+    run(test())
+
+
 def test_the_next_request_has_the_same_beginning_as_the_last_turn() -> None:
     async def test() -> None:
         turns = calls(("docs__add", {"a": 1, "b": 2})), says("It is 3."), says("You are welcome.")

@@ -411,7 +411,7 @@ def _said(lifecycle: Lifecycle, kind: TextKind) -> str | None:
     open_text = item.text + lifecycle.space.text if item is not None and is_open else ""
     name = "reasoning" if kind == "reasoning" else "message"
     records = lifecycle.writer.done[lifecycle.turn.first_item :]
-    done = [msgspec.json.decode(record.encode("utf-8", "replace")) for record in records]
+    done = [msgspec.json.decode(record) for record in records]
     return "".join([text_of(item.get("content")) for item in done if item["type"] == name]) + open_text
 
 

@@ -83,7 +83,7 @@ def is_prefix_of(part: Part, item: dict[str, Any]) -> bool:
 
 def without_generated_ids(item: str) -> dict[str, Any]:
     """Return an item that is done, given its JSON, without its ids and its encrypted content."""
-    fields: dict[str, Any] = msgspec.json.decode(item.encode("utf-8", "replace"))
+    fields: dict[str, Any] = msgspec.json.decode(item)
     return {name: value for name, value in fields.items() if name not in _GENERATED}
 
 

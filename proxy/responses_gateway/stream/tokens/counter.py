@@ -340,7 +340,7 @@ def unseen_tokens(tokens: TokenCounter, output: Sequence[str], repairs: Mapping[
     if used is None or not _OMISSIONS.isdisjoint(repairs):
         return 0
     markup = markup_of(len(output))
-    items = [msgspec.json.decode(item.encode("utf-8", "replace")) for item in output]
+    items = [msgspec.json.decode(item) for item in output]
     calls = [item for item in items if item["type"] not in ("message", "reasoning")]
     # What markup a call has depends on how the model writes it; the more arguments, the more there may be.
     markup += sum(_PER_CALL + len(_arguments(call)) // 2 for call in calls)

@@ -181,8 +181,8 @@ class EventWriter(ABC):
         return index
 
     def _count(self, kind: str, index: int, record: str) -> None:
-        """Take an item that is done, as JSON."""
-        self.done.append(record)
+        """Take an item that is done, as JSON; without half surrogate pairs, because nobody could read it."""
+        self.done.append(sendable(record))
         self.items[kind] += 1
         span = self.spans.get(index)
         if span is not None:
@@ -262,7 +262,7 @@ class AnswerStream(ABC):
     @property
     def output(self) -> list[str]:
         """The JSON of the items done so far, as those of the Responses API."""
-        return [sendable(item) for item in self.writer.done]
+        return list(self.writer.done)
 
 
 class AnswerForm(Protocol):

@@ -322,7 +322,7 @@ def _own_id(prefix: str, item_id: str) -> str:
 
 
 def _decoded(record: str) -> dict[str, Any]:
-    item: dict[str, Any] = msgspec.json.decode(record.encode("utf-8", "replace"))
+    item: dict[str, Any] = msgspec.json.decode(record)
     return item
 
 

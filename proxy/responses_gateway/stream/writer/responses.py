@@ -426,7 +426,7 @@ class ResponseStream(AnswerStream):
     def extend_last_item(self, members: Mapping[str, Any]) -> None:
         """Add members to the last item, in its event and in the response."""
         events = self.writer.events
-        item = self.writer.done[-1].encode("utf-8", "replace")
+        item = self.writer.done[-1].encode()
         before, middle, behind = events[-1].rpartition(item) if events else (b"", b"", b"")
         if middle:
             self._extension = f",{json_text(members)[1:-1]}"

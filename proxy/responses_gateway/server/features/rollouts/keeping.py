@@ -24,7 +24,6 @@ from responses_gateway.stream.sampling import CallRecorder, Left, SampledTokens
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.added_fields import AddedField
-from responses_gateway.wire.json_text import sendable
 from responses_gateway.wire.tools import ToolTable
 
 # What a server is asked for, by its name in the list of models: ids, log probabilities, and the version of its weights.
@@ -139,7 +138,7 @@ class ResponseKeeper:
         for number, sampled in enumerate(self.recorder.calls):
             tokens = sampled.tokens(left)
             partial = tokens.reason in ("client_left", "cancelled")  # nothing continues it: its client does not go on from it
-            items = [msgspec.json.decode(sendable(item)) for item in done[firsts[number] : firsts[number + 1]]]
+            items = [msgspec.json.decode(item) for item in done[firsts[number] : firsts[number + 1]]]
             prompt = self._prompts[number] if number < len(self._prompts) else None
             link = None if prompt is None or partial else _link_of(prompt, items, translator.options.tools, policy)
             call_id = response_id if sampled is self.recorder.calls[-1] else f"{response_id}.{number + 1}"

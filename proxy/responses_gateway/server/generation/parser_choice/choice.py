@@ -405,7 +405,7 @@ def shown_by(body: Mapping[str, Any], known: KnownModel, evidence: Evidence, *, 
 def shown_by_calls(body: Mapping[str, Any], known: KnownModel, output: Sequence[str]) -> KnownModel:
     """Return what a completed output, as the JSON of its items, has shown of how its model calls, while no parser of ours
     looked for calls."""
-    items = [msgspec.json.decode(item.encode("utf-8", "replace")) for item in output]
+    items = [msgspec.json.decode(item) for item in output]
     if any(item["type"] not in ("message", "reasoning") for item in items):
         return KnownModel(calls_field=True)
     text = "".join(part.get("text", "") for item in items if item["type"] == "message" for part in item["content"])
