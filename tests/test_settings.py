@@ -360,6 +360,14 @@ def test_the_line_break_at_the_end_of_a_file_with_a_secret_is_no_part_of_the_key
     assert getattr(load({}, write(tmp_path, f"{name}: |\n  {key}\n"), {}), name).get_secret_value() == key
 
 
+def test_nor_is_it_part_of_the_secret_of_a_proxy() -> None:
+    proxy = '{"name_header": "X-User", "secret": "0123456789abcdef\\n"}'
+    trusted = load({}, None, {"RESPONSES_GATEWAY_TRUSTED_PROXY": proxy}).trusted_proxy
+    assert trusted is not None
+    assert trusted.secret is not None
+    assert trusted.secret.get_secret_value() == "0123456789abcdef"
+
+
 @pytest.mark.parametrize("name", KEYS)
 def test_a_key_that_cannot_be_sent_in_a_header_is_refused_and_not_repeated(tmp_path: Path, name: str) -> None:
     said = complaint(file=write(tmp_path, f"{name}: |\n  sk-0123456789\n  sk-9876543210\n"))

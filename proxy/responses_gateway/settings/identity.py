@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from responses_gateway.settings.section import Details, Networks, Section, TextList, only
+from responses_gateway.settings.section import Details, HeaderKey, Networks, Section, TextList, only
 
 # The header in which a trusted proxy sends the shared secret.
 PROXY_SECRET_HEADER = "X-Responses-Gateway-Proxy-Secret"
@@ -42,7 +42,7 @@ class TrustedProxy(Details):
     # separated by commas
     groups_header: str | None = Field(default=None, min_length=1)
     addresses: Networks = Field(default=[])
-    secret: SecretStr | None = Field(default=None, min_length=16)
+    secret: HeaderKey = Field(default=None, min_length=16)
 
     @model_validator(mode="after")
     def _check_trust(self) -> TrustedProxy:
