@@ -78,7 +78,8 @@ class SampledCall:
         del self._ids[kept:]
         del self._log_probs[kept:]
         del self.texts[kept:]
-        self._index = self._finish_reason = None
+        self._index = None
+        self._finish_reason = None
 
     def observe(self, chunk: Chunk) -> None:
         """Take a chunk."""

@@ -203,7 +203,7 @@ def test_the_books_of_what_goes_wrong() -> None:
 
 def test_made_up_names_do_not_make_time_series() -> None:
     async def test() -> None:
-        hostile = ['m"} 1\n', "a\\", "ü\n", "x" * 10_000]
+        hostile = ['m"} 1\n', "a\\", "ü\n", "x" * 4096]
         async with simulated() as served:
             for number in range(300):
                 assert (await post(served, model=f"name-{number}", input="scenario: empty", stream=False)).status == 200
@@ -225,7 +225,7 @@ def test_made_up_names_do_not_make_time_series() -> None:
 def test_a_name_of_great_length_is_no_label() -> None:
     async def test() -> None:
         async with simulated() as served:
-            for name in ("x" * 100_000, "x" * 200):
+            for name in ("x" * 4096, "x" * 200):
                 assert (await post(served, model=name, stream=False)).status == 200
             seen = await scraped(served)
             assert {dict(labels)["model"] for labels in seen["requests_total"]} == {"other", "x" * 200}
