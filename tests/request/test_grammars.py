@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from typing import Any
 
 import pytest
@@ -111,6 +112,8 @@ DEEP = "start: " + "(" * 40 + '"x"' + ")" * 40
         ('start: ("a"', "missing"),
         ('start: "a" )', "not valid"),
         ('start: "b".."a"', "range"),
+        (f'start: "a"~{"9" * 5000}', "not valid"),
+        (r'start: "\ud83d"', "surrogate"),
         ('start: "a"..', "range"),
         ("start: X\n%import .files (X)", "common"),
         ("start: X\n%import common.NOTHING -> X", "not defined"),
@@ -274,3 +277,19 @@ def test_what_is_enforced_is_on_record() -> None:
     assert "tool custom_grammar adapted" in outcomes(
         chat_request(tools=[custom(SCRIPTS)], policy=Policy(custom_tool_grammar="json"))
     )
+
+
+def test_a_class_of_thousands_of_characters_holds_nobody_up() -> None:
+    others = "".join(chr(0x4E00 + 2 * number) for number in range(8_000))
+    begun = time.process_time()
+    assert pattern_of(f"[^{others}]", "text") is None
+    assert time.process_time() - begun < 1
+
+
+@pytest.mark.parametrize(
+    ("expression", "left"), [("[^a-ce-g]", "dh"), ("[^c-eb-da]", "fgh"), ("[^a-h]", ""), (r"[^\d]", "abcdefgh")]
+)
+def test_a_class_has_what_it_does_not_exclude(expression: str, left: str) -> None:
+    pattern = pattern_of(expression, "text")
+    assert pattern is not None
+    assert "".join(letter for letter in "abcdefgh" if re2.fullmatch(pattern, letter)) == left

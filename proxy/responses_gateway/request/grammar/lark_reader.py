@@ -25,7 +25,7 @@ _TOKEN = re.compile(
     | (?P<REGEXP>  /(?!/)(?:\\.|[^/\\\n])+/[a-z]* )
     | (?P<ALIAS>   ->[ \t]*[A-Za-z_]\w* )
     | (?P<RANGE>   \.\. )
-    | (?P<TIMES>   ~[ \t]*\d+(?:[ \t]*\.\.[ \t]*\d+)? )
+    | (?P<TIMES>   ~[ \t]*\d{1,9}(?:[ \t]*\.\.[ \t]*\d{1,9})? )
     | (?P<NAME>    [A-Za-z_]\w* )
     | (?P<SIGN>    [|()\[\]*+?] )
     """,
@@ -241,4 +241,7 @@ def _string(text: str) -> String:
 
 def _character(match: re.Match[str]) -> str:
     escape = match[1]
-    return chr(int(escape[1:], 16)) if len(escape) > 1 else _LETTERS.get(escape, escape)
+    character = chr(int(escape[1:], 16)) if len(escape) > 1 else _LETTERS.get(escape, escape)
+    if "\ud800" <= character < "\ue000":
+        raise UnknownGrammar("half a surrogate pair stands in no text")
+    return character
