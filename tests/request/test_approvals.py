@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -61,3 +62,13 @@ def test_open_approvals_are_those_without_a_decision_or_without_their_call() -> 
     assert open_items([REQUEST, YES]) == {0, 1}
     assert open_items([REQUEST, YES, CALL]) == set()
     assert open_items([REQUEST, NO]) == set()
+
+
+def test_thousands_of_approvals_and_messages_hold_nobody_up() -> None:
+    asked = [{**REQUEST, "id": f"mcpr_{number}"} for number in range(3_000)]
+    decided = [{**YES, "approval_request_id": f"mcpr_{number}"} for number in range(3_000)]
+    said = [{"type": "message", "role": "user", "content": "go on"}] * 3_000
+    begun = time.process_time()
+    found = read(*asked, *decided[:-1], *said, decided[-1]).approved
+    assert time.process_time() - begun < 1
+    assert [approval.followed for approval in found.values()] == [True] * 2_999 + [False]

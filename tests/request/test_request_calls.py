@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -107,6 +108,13 @@ def test_a_turn_that_is_repeated_before_its_outputs_stands_once() -> None:
     assert "content order adapted" in outcomes(result)
     others = chat_request(*told, call("a", arguments='{"x": 3}'), output("a", "1"), output("b", "2"), output("a", "3"))
     assert shape(others.body["messages"])[1] == "assistant(a,b,a_2)"
+
+
+def test_thousands_of_calls_of_one_id_hold_nobody_up() -> None:
+    begun = time.process_time()
+    result = chat_request(user(), *[call("a", arguments=f'{{"x": {number}}}') for number in range(5_000)])
+    assert time.process_time() - begun < 2
+    assert len(result.body["messages"][1]["tool_calls"]) == 5_000
 
 
 def test_a_call_without_output_gets_one() -> None:

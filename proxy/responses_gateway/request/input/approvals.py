@@ -63,6 +63,7 @@ class _ApprovalReader:
     approved: dict[str, Approval] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
     made: dict[str, Entry] = field(default_factory=dict)
+    last: list[str] = field(default_factory=list)  # what was approved behind the last message
 
     def read(self, entry: Entry) -> None:
         if entry.kind == "mcp_approval_request":
@@ -78,8 +79,9 @@ class _ApprovalReader:
             self.not_run.update(dict.fromkeys(self.approved, INTERRUPTED))
             self.approved.clear()
         elif entry.kind == "message":
-            for request_id, approval in self.approved.items():
-                self.approved[request_id] = approval._replace(followed=True)
+            for request_id in self.approved.keys() & self.last:
+                self.approved[request_id] = self.approved[request_id]._replace(followed=True)
+            self.last.clear()
 
     def _request(self, entry: Entry) -> None:
         request_id = filled_text(entry.item, "id", entry.path)
@@ -102,6 +104,7 @@ class _ApprovalReader:
             return
         if approves:
             self.approved[request_id] = _approval(entry.path, request, request_id)
+            self.last.append(request_id)
             self.not_run.pop(request_id, None)
         else:
             reason = optional_text(item, "reason", entry.path) or ""

@@ -41,6 +41,8 @@ PENDING_OUTPUT = Output(
     "Go on with the rest of the request."
 )
 _ASYNC_TYPES = frozenset({"function_call", "custom_tool_call"})
+# Calls with the id of another one that it is compared with, while none has an output: a request may have thousands of one id.
+_MOST_COMPARED = 16
 
 
 class MatchedCall(msgspec.Struct):
@@ -117,7 +119,7 @@ class _Matcher:
         if self.pending:
             self.go_on(entry)
         waiting = self._unanswered.setdefault(call.call_id, [])
-        if waiting and call.output is None and any(_is_same(call, earlier.call) for earlier in waiting):
+        if waiting and call.output is None and any(_is_same(call, earlier.call) for earlier in waiting[-_MOST_COMPARED:]):
             self._report.adapted("content", "order", "a call that was repeated before its output was left out")
             return
         matched = MatchedCall(call, self._unique(call.call_id), call.output)
