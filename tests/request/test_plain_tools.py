@@ -153,6 +153,23 @@ def test_a_schema_that_refers_to_itself_in_many_ways_is_read_in_no_time() -> Non
     assert time.process_time() - began < 0.5  # ten times what it takes
 
 
+def test_what_many_members_refer_to_does_not_fill_the_memory() -> None:
+    many = {"type": "string", "enum": [f"value {number}" for number in range(5_000)]}
+    members = {f"p{number}": {"$ref": "#/$defs/a"} for number in range(2_000)}
+    (made,) = plain_tools([tool({"$defs": {"a": many}, "type": "object", "properties": members})])
+    found = made["function"]["parameters"]["properties"]
+    assert [member.get("enum") == many["enum"] for member in (found["p0"], found["p1999"])] == [True, False]
+    assert len(json.dumps(made)) < 4_000_000
+
+
+def test_thousands_of_names_of_what_is_required_hold_nobody_up() -> None:
+    members = {f"p{number}": {"type": "string"} for number in range(5_000)}
+    required = [f"q{number}" for number in range(50_000)]
+    began = time.process_time()
+    plain_tools([tool({"type": "object", "properties": members, "required": [*required, "p7", {}]})])
+    assert time.process_time() - began < 2
+
+
 UNUSUAL = {"tools": [tool({"type": "object", "properties": {"a": {"anyOf": [{"type": "string"}]}}})]}
 
 

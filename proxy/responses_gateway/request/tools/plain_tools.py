@@ -24,6 +24,8 @@ UNFORCED = Loss(
 # The most schemas of one request that are read, because that takes 20 us each, and how deep they may be.
 _MOST = 10_000
 _DEEPEST = 12
+# The most characters of JSON that stand in the place of references: each has all that it refers to once more.
+_MOST_REFERRED = 1024 * 1024
 _LONGEST = 1_000  # characters of what is told in words
 # What the plain form has as well, and what says nothing.
 _SENT = frozenset({
@@ -96,10 +98,13 @@ class _PlainReader:
     def __init__(self) -> None:
         self._root: Object = {}
         self._left = _MOST
+        self._room = _MOST_REFERRED
+        self._sizes: dict[str, int] = {}  # of what the schema of this tool refers to
 
     def parameters(self, schema: Object) -> Object:
         """Return the schema of one tool in the plain form."""
         self._root = schema
+        self._sizes = {}
         return self._plain({**schema, "type": "object"}, 0)
 
     def _plain(self, schema: Any, depth: int) -> Object:
@@ -119,7 +124,7 @@ class _PlainReader:
         values = [schema["const"]] if "const" in schema else _listed(schema, "enum")
         plain["type"] = _type_of(schema, values) or plain.get("type", "string")
         if plain["type"] == "object":
-            needed = [*plain.get("required", ()), *_listed(schema, "required")]
+            needed = {name for name in (*plain.get("required", ()), *_listed(schema, "required")) if isinstance(name, str)}
             plain["properties"] = self._members([*whole, *either], schema.get("properties"), depth)
             plain["required"] = [name for name in plain["properties"] if name in needed]
         elif plain["type"] == "array" and ("items" in schema or "items" not in plain):
@@ -137,9 +142,15 @@ class _PlainReader:
         return [plain for schema in schemas if (plain := self._plain(schema, depth + 1))["type"] != "null"]
 
     def _referred(self, schema: Object) -> list[Any]:
-        """Return what a schema refers to, in a list."""
+        """Return what a schema refers to, in a list; what has no room for that is nothing."""
         reference = schema.get("$ref")
-        return [referred(reference, self._root)] if isinstance(reference, str) else []
+        if not isinstance(reference, str):
+            return []
+        meant = referred(reference, self._root)
+        if reference not in self._sizes:
+            self._sizes[reference] = len(json_text(meant))
+        self._room -= self._sizes[reference]
+        return [meant if self._room >= 0 else None]
 
     def _members(self, parts: Sequence[Object], own: Any, depth: int) -> Object:
         """Return the members of an object: its own ones, and those of its parts."""
