@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -363,3 +364,14 @@ def test_calls_of_markup_are_not_run_twice() -> None:
     reads = Markup(lambda *, thinking_open: parser(None, "hermes", schemas=schemas, thinking_open=thinking_open))
     played = play(text(markup), whole("tool_calls", content=markup, tool_calls=PARIS), markup=reads)
     assert played.said == [("call", "weather", '{"city": "Paris"}')]
+
+
+def test_log_probabilities_of_tokens_that_are_written_in_another_way_hold_nobody_up() -> None:
+    choice = {"message": {"role": "assistant", "content": " ab" * 1_500}, "finish_reason": "stop"}
+    entries = [{"token": "Ġab", "logprob": -1.0}] * 1_500
+    body = json.dumps({"choices": [{**choice, "logprobs": {"content": entries}}]}).encode()
+    playing = new_translator(logprobs=True)
+    begun = time.process_time()
+    played = judged(playing.start() + playing.feed_completion(body) + playing.finish(), playing)
+    assert time.process_time() - begun < 2
+    assert (played.response["status"], played.said) == ("completed", [("text", " ab" * 1_500)])

@@ -16,7 +16,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -88,12 +88,15 @@ class Delta(msgspec.Struct, gc=False):
     finish_reason: None = None  # `converted` gives it to the choice
 
 
+_Byte = Annotated[int, msgspec.Meta(ge=0, le=255)]
+
+
 class TopLogprob(msgspec.Struct, gc=False):
     """One alternative of a token."""
 
     token: str
     logprob: float
-    bytes: list[int] | None = None
+    bytes: list[_Byte] | None = None
 
 
 class TokenLogprob(TopLogprob, gc=False):
@@ -429,7 +432,8 @@ def _is_logprob(entry: Any) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("token"), str):
         return False
     tops = entry.get("top_logprobs") or []
-    lists = isinstance(tops, list) and isinstance(entry.get("bytes") or [], list)
+    spelled = entry.get("bytes") or []
+    lists = isinstance(tops, list) and isinstance(spelled, list) and all(one in range(256) for one in spelled)
     return lists and isinstance(entry.get("logprob"), int | float) and all(map(_is_logprob, tops))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.deltas import Delta, Text
@@ -57,15 +58,17 @@ def split_at(tokens: list[TokenLogprob], text: str) -> tuple[list[TokenLogprob],
 
 
 def _place(tokens: list[TokenLogprob], wanted: bytes) -> tuple[int, int] | None:
-    """Return where the last tokens in a row begin and end that spell a text."""
-    for end in range(len(tokens), 0, -1):
-        spelling = b""
-        for begin in range(end - 1, -1, -1):
-            spelling = _bytes_of(tokens[begin]) + spelling
-            if len(spelling) >= len(wanted):
-                break
-        if spelling == wanted:
-            return begin, end
+    """Return where the last tokens in a row begin and end that spell a text. Each place is compared once, because a server may
+    write tokens in another way than the text, and then none spells it."""
+    spelling = list(map(_bytes_of, tokens))
+    ends = list(accumulate(map(len, spelling), initial=0))
+    number_at = {end: number for number, end in enumerate(ends)}  # of tokens before a place; those without a text count
+    whole = b"".join(spelling)
+    at = whole.rfind(wanted) if wanted else -1
+    while at >= 0:
+        if at in number_at and at + len(wanted) in number_at:
+            return number_at[at], number_at[at + len(wanted)]
+        at = whole.rfind(wanted, 0, at + len(wanted) - 1)
     return None
 
 
