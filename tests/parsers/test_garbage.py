@@ -52,3 +52,8 @@ def test_a_member_that_is_nested_too_deep_to_be_read_is_no_failure() -> None:
     text = f'<tool_call>\n{{"x": {deep}, "name": "get_weather", "arguments": {{"city": "Rome"}}}}\n</tool_call>'
     (call,) = play(parser(None, "hermes", schemas=TOOLS), whole(text)).items
     assert (call["call"], call["arguments"]) == ("get_weather", '{"city": "Rome"}')
+
+
+def test_a_number_that_no_text_may_have_is_no_failure() -> None:
+    (call,) = play(parser(None, "pythonic", schemas=TOOLS), whole(f"[search(query=0x{'f' * 4000})]")).items
+    assert call["call"] == "search"

@@ -413,3 +413,9 @@ def test_definitions_null_and_members_are_followed() -> None:
         checked({"properties": {"a": {"$ref": "#/$defs/s"}}, "$defs": {"s": {"type": "string"}}}, '{"a": 1}')[0]
         == "schema:type"
     )
+
+
+@pytest.mark.parametrize("keyword", [{"multipleOf": 1e-300}, {"multipleOf": 10**400}])
+@pytest.mark.parametrize("value", ["1e12", "1.5"])
+def test_numbers_beyond_those_that_can_be_divided_break_no_answer(keyword: Json, value: str) -> None:
+    assert checked({"properties": {"a": keyword}}, f'{{"a": {value}}}')[0] in ("valid", "unchecked", "schema:multipleOf")

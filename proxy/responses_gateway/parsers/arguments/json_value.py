@@ -136,6 +136,7 @@ class ArgumentsValue:
         self._stops = stops
         self._span: JsonSpan | None = None
         self._string: StringDecoder | None = None
+        self._blank = True  # nothing visible has come of the string
         self._unwrapping = False
         self._kept: list[str] = []  # text that may still turn out to be nothing or a string
         self._inner = ""  # unwrapped text that waits for more
@@ -183,11 +184,13 @@ class ArgumentsValue:
         return at
 
     def _read_string(self, string: StringDecoder, text: str, at: int) -> int:
-        self._kept.append(string.feed(text[at:]))
-        head = next((piece for piece in self._kept if piece.strip()), "")
-        if not self._unwrapping and head.lstrip().startswith("{"):
-            self._unwrapping = True
-            self._deltas.repair("stringified_arguments")
+        piece = string.feed(text[at:])
+        self._kept.append(piece)
+        if self._blank and piece.strip():
+            self._blank = False
+            self._unwrapping = piece.lstrip().startswith("{")
+            if self._unwrapping:
+                self._deltas.repair("stringified_arguments")
         if self._unwrapping:
             self._unwrap()
         if string.closed:

@@ -403,9 +403,9 @@ def _literal(word: str) -> str | None:
         return _WORDS.get(word, word)
     try:
         value = ast.literal_eval(word)
+        return dumps(value) if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)) else None
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
-    return dumps(value) if isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value)) else None
 
 
 def _complete(text: str, at: int) -> bool:

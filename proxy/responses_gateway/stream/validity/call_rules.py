@@ -88,7 +88,7 @@ class CallRules:
         most = steps.left
         try:
             return self._checked(name, parameters, arguments, value, steps, ended=ended)
-        except (Unchecked, RecursionError):
+        except (Unchecked, RecursionError, ArithmeticError):  # of numbers beyond those of floats
             return CheckedCall("invalid_json" if value is None else "unchecked", arguments)
         finally:
             self._left.left -= most - max(0, steps.left)
