@@ -189,7 +189,7 @@ def test_every_command_does_what_the_page_says(reader: Reader, said: list[str], 
     assert "The settings can be used." in said_by(said, "--check")
     refused, answered = re.findall(r"^\{.*", said_by(said, "authorization: Bearer"), re.MULTILINE)
     assert '"code": "invalid_api_key"' in refused
-    assert answered.startswith('{"object": "list", "data": [{"id": "qwen3"')
+    assert answered.startswith('{"object":"list","data":[{"id":"qwen3"')
     assert len(answered) < 80, "it is longer than a terminal"
 
     with subtests.test("Codex"):
