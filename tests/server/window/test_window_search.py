@@ -14,6 +14,7 @@ from responses_gateway.server.window import search_process
 from responses_gateway.simulator import create_app, serving
 from tests.server.gateway_process import program as gateway_program
 from tests.server.running_gateway import Reachable, ask, assert_error, gateway, post, run, simulated
+from tests.server.scripted_backend import backend, streaming, text_stream
 from tests.server.window.chromium import program
 from tests.server.window.looking import bearer, last_ended, look
 from tests.server.window.test_window_page import AXE, VIOLATIONS, count, visiting
@@ -48,6 +49,18 @@ def test_a_text_is_found_in_requests_and_in_answers_of_both_apis(tmp_path: Path)
                 assert request_id in (await search(served, text))["found"], "an answer comes in many pieces"
             assert (await search(served, "hello"))["found"] == [ids[2]]
             assert (await search(served, "no such text"))["found"] == []
+
+    run(test())
+
+
+def test_a_text_is_found_in_an_answer_with_line_separators(tmp_path: Path) -> None:
+    async def test() -> None:
+        pieces = text_stream("one\u2028two\u0085three", " and a lamp")
+        async with backend(streaming(*pieces)) as behind, gateway(behind.url, record=tmp_path) as served:
+            await post(served)
+            (summary,) = await last_ended(served)
+            for text in ("lamp", "one two"):
+                assert (await search(served, text))["found"] == [summary["id"]]
 
     run(test())
 

@@ -47,7 +47,7 @@ def _texts(lines: Iterator[str]) -> Iterator[str]:
 
 def _answered(sent: str) -> Iterator[str]:
     """Return the pieces of text in a part of a stream, and the whole items, of which some have no pieces."""
-    for line in sent.splitlines():
+    for line in sent.split("\n"):  # a text may have line separators, of which Python knows more
         if not line.startswith(_DATA):
             continue
         event = json.loads(line[len(_DATA) - 1 :])
