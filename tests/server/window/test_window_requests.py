@@ -535,7 +535,7 @@ def test_requests_can_be_recorded_for_some_minutes(tmp_path: Path, monkeypatch: 
             await post(served, input="before")
             assert (await record(5)).json["until"] > 0
             await post(served, input="meanwhile")
-            assert (await record(0)).json == {"always": False, "until": 0.0}
+            assert (await record(0)).json == {"always": False, "until": 0.0, "on": False}
             await post(served, input="afterwards")
             before, meanwhile, afterwards = await last_ended(served, 3, headers=bearer())
             assert (before["record"], afterwards["record"]) == (None, None)
@@ -553,7 +553,7 @@ def test_requests_can_be_recorded_for_some_minutes(tmp_path: Path, monkeypatch: 
 def test_a_gateway_that_records_everything_says_so(tmp_path: Path) -> None:
     async def test() -> None:
         async with simulated(admin_key=KEY, record=tmp_path) as served:
-            assert (await look(served, headers=bearer())).json["recording"] == {"always": True, "until": None}
+            assert (await look(served, headers=bearer())).json["recording"] == {"always": True, "until": None, "on": True}
             refused = await look(served, "recording", "POST", json={"minutes": 5}, headers=bearer())
             assert_error(refused, 409, "already_recording")
 

@@ -14,7 +14,7 @@ from responses_gateway.settings.keys import hash_of
 from tests.server.ended_requests import ended_facts, remember_intervals
 from tests.server.running_gateway import ask, gateway, post, run, simulated
 from tests.server.scripted_backend import backend, call, chunk, streaming
-from tests.server.window.chromium import Page, program
+from tests.server.window.chromium import Page, browser, program
 from tests.server.window.looking import KEY, bearer, last_ended, look
 from tests.server.window.test_window_page import WEATHER, count, give_key, visiting
 
@@ -155,5 +155,28 @@ def test_a_rate_is_that_of_a_whole_interval(profile: Path) -> None:
                 await page.holds(f"{count('#charts .card')} === 6")
                 assert (await page.text("[aria-label='Requests per second'] .legend")).startswith("successful 5.00")
                 assert (await page.text("[aria-label='Requests in flight'] .legend")).startswith("maximum 7")
+
+    run(test())
+
+
+@pytest.mark.parametrize("ahead", [7200, -3600])
+def test_a_browser_whose_clock_is_wrong_shows_the_last_minutes_and_whether_requests_are_recorded(
+    profile: Path, ahead: int
+) -> None:
+    wrong = f"const right = Date.now.bind(Date); Date.now = () => right() + {ahead * 1000};"
+    badge = "document.querySelector('#recording').checkVisibility()"
+
+    async def test() -> None:
+        async with simulated() as served, browser(profile) as page:
+            remember_intervals(served.parts.responses.reports.history, (10, 50, 3))
+            await page.send("Page.addScriptToEvaluateOnNewDocument", source=wrong)
+            await page.open(f"{served.url}/ui/")
+            await look(served, "recording", "POST", json={"minutes": 5})
+            await page.holds(badge)
+            await page.press("3")
+            await page.holds(f"{count('#charts .card')} === 6")
+            assert (await page.text("[aria-label='Requests per second'] .legend")).startswith("successful 5.00")
+            await look(served, "recording", "POST", json={"minutes": 0})
+            await page.holds(f"!{badge}")
 
     run(test())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from functools import partial
@@ -99,9 +100,8 @@ class Window:
 
     async def state(self, request: web.Request) -> web.Response:
         """Answer with the visitor's permission, whether requests are recorded, and what a client needs."""
-        permission = self._access.permission_of(request)
+        contents = self._access.permission_of(request) is Permission.CONTENT
         recording = await self._workers.ask_here("recording")
-        contents = permission is Permission.CONTENT
         admin = contents and self._access.has_admin_paths
         answer = {"version": __version__, "contents": contents, "admin": admin, "recording": recording}
         return json_answer({**answer, **self._access.for_clients()})
@@ -125,8 +125,8 @@ class Window:
         intervals: dict[int, dict[str, Any]] = {}
         for interval in (interval for view in await self._intervals.get() for interval in view):
             _add(intervals.setdefault(interval["began"], {"began": interval["began"]}), interval)
-        rows = [intervals[began] for began in sorted(intervals)]
-        return json_answer({"intervals": rows, "first_token_buckets": LATENCY_BUCKETS, "gap_buckets": GAP_BUCKETS})
+        counts = {"now": time.time(), "intervals": [intervals[began] for began in sorted(intervals)]}
+        return json_answer({**counts, "first_token_buckets": LATENCY_BUCKETS, "gap_buckets": GAP_BUCKETS})
 
     async def usage(self, request: web.Request) -> web.Response:
         """Answer with the usage of the last `days` days, of all workers together, and how much of each quota is used."""

@@ -194,10 +194,10 @@ class WorkerView:
         return recorder
 
     def recording(self) -> dict[str, Any]:
-        """Return whether all requests are recorded (`always`), or `until` which Unix time; None with `always`."""
+        """Return whether requests are recorded now (`on`): all (`always`), or `until` which Unix time; None with `always`."""
         recorder = self._recorder
         always = recorder.until == math.inf
-        return {"always": always, "until": None if always else recorder.until}
+        return {"always": always, "until": None if always else recorder.until, "on": time.time() < recorder.until}
 
     def record_for(self, seconds: float) -> dict[str, Any]:
         """Record the requests that begin within the next `seconds`. Raise `ApiError` 409, 503 where that is not possible."""

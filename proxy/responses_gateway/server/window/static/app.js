@@ -92,9 +92,8 @@ function notice(text) {
 
 function showRecording(recording) {
   state.recording = recording;
-  const on = recording.always || recording.until > Date.now() / 1000;
   const badge = byId("recording");
-  badge.hidden = !on;
+  badge.hidden = !recording.on;
   badge.className = "badge warn";
   setText(badge, recording.always ? "recording" : `recording until ${clock(recording.until ?? 0)}`);
   byId("record").hidden = recording.always;
@@ -170,7 +169,7 @@ document.addEventListener("keydown", (event) => {
 
 byId("help").addEventListener("click", () => byId("help-dialog").showModal());
 byId("record").addEventListener("click", () => {
-  byId("record-stop").hidden = !(state.recording?.until > Date.now() / 1000);
+  byId("record-stop").hidden = !state.recording?.on;
   byId("record-refused").hidden = true;
   byId("record-dialog").showModal();
 });

@@ -15,20 +15,20 @@ const RIGHT = 6;
 const BOTTOM = 32;
 const TOP = 14;
 
-// Per second; null for an interval that has not ended, of which it would be too low.
-const per = (one, count) => (one.began + INTERVAL <= Date.now() / 1000 ? count / INTERVAL : null);
+// Per second; null for an interval that has not ended, of which it would be too low. The clock is the gateway's.
+const per = (one, found, count) => (one.began + INTERVAL <= found.now ? count / INTERVAL : null);
 const bad = (name) => name === "failed" || name === "rejected";
 const counted = (interval, wanted) => Object.entries(interval.outcomes).reduce((sum, [name, count]) => sum + (wanted(name) ? count : 0), 0);
 const rate = (value) => (value === 0 ? "0" : value >= 100 ? number(Math.round(value)) : value.toFixed(value >= 10 ? 1 : 2));
 
 // Titles, and the series of each: name, value of an interval, format.
 const CHARTS = [
-  ["Requests per second", ["successful", (one) => per(one, counted(one, (name) => !bad(name))), rate], ["failed or rejected", (one) => per(one, counted(one, bad)), rate]],
+  ["Requests per second", ["successful", (one, found) => per(one, found, counted(one, (name) => !bad(name))), rate], ["failed or rejected", (one, found) => per(one, found, counted(one, bad)), rate]],
   ["Requests in flight", ["maximum", (one) => one.in_flight, number]],
   ["Time to first token", ["median", (one, found) => quantile(one.first_token, found.first_token_buckets, 0.5), seconds], ["95 %", (one, found) => quantile(one.first_token, found.first_token_buckets, 0.95), seconds]],
   ["Time between tokens", ["median", (one, found) => quantile(one.gaps, found.gap_buckets, 0.5), seconds], ["99 %", (one, found) => quantile(one.gaps, found.gap_buckets, 0.99), seconds]],
-  ["Output tokens per second", ["output", (one) => per(one, one.output_tokens), rate]],
-  ["Input tokens per second", ["input", (one) => per(one, one.input_tokens), rate]],
+  ["Output tokens per second", ["output", (one, found) => per(one, found, one.output_tokens), rate]],
+  ["Input tokens per second", ["input", (one, found) => per(one, found, one.input_tokens), rate]],
 ];
 
 export class Plots extends Polling {
@@ -51,7 +51,7 @@ export class Plots extends Polling {
 
   draw() {
     if (this.found === null) return;
-    const now = Math.floor(Date.now() / 1000);
+    const now = Math.floor(this.found.now);
     const since = now - (this.found.intervals[0]?.began ?? now);
     this.minutes = Number(byId("range").value) || (RANGES.find(([minutes]) => minutes * 60 >= since) ?? RANGES.at(-1))[0];
     this.from = now - this.minutes * 60;
