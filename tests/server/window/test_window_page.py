@@ -736,6 +736,18 @@ def test_a_request_is_replayed_and_becomes_a_command(profile: Path, tmp_path: Pa
     run(test())
 
 
+def test_a_key_of_any_characters_can_be_given_and_a_wrong_one_corrected(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(admin_key="der-lange-schl\u00fcssel") as served, visiting(served, profile) as page:
+            await give_key(page, "der\u2013lange\u2013schl\u00fcssel")  # with the dashes of a text
+            await page.holds("document.querySelector('#key-reason').innerText.startsWith('That is not the admin key')")
+            await give_key(page, "der-lange-schl\u00fcssel")
+            await page.holds("document.querySelector('#connection').innerText === 'live'")
+            assert not await page.value("document.querySelector('#key-dialog').open")
+
+    run(test())
+
+
 def test_a_visitor_gives_the_key_and_records_for_a_while(profile: Path) -> None:
     async def test() -> None:
         async with simulated(admin_key=KEY) as served, visiting(served, profile) as page:

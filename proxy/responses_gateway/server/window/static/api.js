@@ -15,6 +15,9 @@ async function reach(path, options) {
   }
 }
 
+// A browser refuses a header with other characters than those of bytes, so a key is sent as its bytes in UTF-8, as programs do.
+const bearer = (key) => (key ? { Authorization: `Bearer ${String.fromCharCode(...new TextEncoder().encode(key))}` } : {});
+
 export class Refused extends Error {
   constructor(status, message, code) {
     super(message);
@@ -71,7 +74,7 @@ export async function watch(take, opened) {
 // Sends a request as a client does: with a client's key, if there is one, and never with the admin key. Calls `take` with each
 // event of the answer.
 export async function respond(body, key, signal, take) {
-  const headers = { "Content-Type": "application/json", ...(key ? { Authorization: `Bearer ${key}` } : {}) };
+  const headers = { "Content-Type": "application/json", ...bearer(key) };
   const response = await reach("../v1/responses", { method: "POST", body: JSON.stringify(body), headers, signal, credentials: "omit", cache: "no-store" });
   if (!response.ok) throw await refusalOf(response);
   await readEvents(response, take);
@@ -97,7 +100,7 @@ async function readEvents(response, take) {
 async function send(path, options = {}) {
   for (let wrong = false; ; wrong = true) {
     const key = options.anonymous ? null : sessionStorage.getItem(STORED);
-    const headers = key ? { Authorization: `Bearer ${key}` } : {};
+    const headers = bearer(key);
     if (options.body !== undefined) headers["Content-Type"] = "application/json";
     const response = await reach(path, { ...options, headers, credentials: "omit", cache: "no-store" });
     if (response.ok) return response;
