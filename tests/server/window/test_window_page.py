@@ -748,6 +748,20 @@ def test_a_key_of_any_characters_can_be_given_and_a_wrong_one_corrected(profile:
     run(test())
 
 
+def test_a_link_to_a_recorded_request_opens_the_page_with_its_contents(profile: Path, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with simulated(record=tmp_path / "records", admin_key=KEY) as served:
+            await post(served, input="hi")
+            (summary,) = await last_ended(served, headers={"Authorization": f"Bearer {KEY}"})
+            async with browser(profile) as page:
+                await page.open(f"{served.url}/ui/#/requests/{summary['id']}")
+                await give_key(page)
+                await page.holds("document.querySelector('#detail').innerText.includes('Request as received')")
+                await page.holds(f"{count('.detail .block')} > 0", "the answer")
+
+    run(test())
+
+
 def test_a_visitor_gives_the_key_and_records_for_a_while(profile: Path) -> None:
     async def test() -> None:
         async with simulated(admin_key=KEY) as served, visiting(served, profile) as page:

@@ -15,6 +15,7 @@ const VIEWS = ["requests", "backends", "plots", "usage", "try", "sessions"];
 const RETRY = 1500;
 
 const state = { contents: false, admin: false, recording: null, needsKey: false, clientPort: null };
+state.known = new Promise((resolve) => (state.know = resolve)); // what the visitor may see
 const detail = new Detail(state, () => (location.hash = "#/requests"));
 const requests = new Requests((id) => (location.hash = `#/requests/${id}`));
 const sessions = new Sessions((id) => (location.hash = id === null ? "#/sessions" : `#/sessions/${id}`));
@@ -62,6 +63,7 @@ async function connect() {
       state.admin = found.admin;
       state.needsKey = found.needs_key;
       state.clientPort = found.client_port;
+      state.know();
       if (!byId("try").hidden) views.try.show();
       showRecording(found.recording);
       await watch((update) => {

@@ -44,6 +44,8 @@ export class Detail {
     const id = this.id;
     let summary = null;
     try {
+      await this.state.known; // a link may open the page with a request
+      if (id !== this.id) return;
       summary = await ask(`api/requests/${encodeURIComponent(id)}`);
       if (id !== this.id) return;
       this.running = summary.outcome === "running";
