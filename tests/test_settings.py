@@ -195,6 +195,10 @@ def test_a_wrong_value_is_named_as_the_user_wrote_it(tmp_path: Path) -> None:
         {"max_body_bytes": "0"},
         {"max_body_bytes": "much"},
         {"reasoning_events": "none"},
+        {"requests_per_minute": "1" + "0" * 400},  # which no clock and no program that counts can hold
+        {"tokens_per_day": "1" + "0" * 400},
+        {"idle_timeout": "1e308"},
+        {"store_days": "1e308"},
     ],
 )
 def test_a_value_out_of_bounds_is_refused(flags: dict[str, object]) -> None:
@@ -286,6 +290,8 @@ def test_what_kubernetes_sets_for_a_service_of_our_name_is_passed_over() -> None
         "http://gpu:hunter2",
         "http://[hunter2",
         "http://",
+        "http://hunter2..gpu",  # a name that no resolver takes
+        "http://hunter2" + "x" * 64,
         "gpu:8000",
     ],
 )
@@ -440,6 +446,10 @@ def test_the_password_of_a_database_is_not_printed() -> None:
     printed = describe(Settings(events="rediss://:pass:w0rd@host:6379/1"))
     assert "w0rd" not in printed
     assert "rediss://:**********@host:6379/1" in printed
+    printed = describe(Settings(store="postgresql://user@host/name?password=w0rd&port=1", events="redis://:p@w0rd@host"))
+    assert "w0rd" not in printed
+    assert "postgresql://user@host/name?password=**********&port=1" in printed
+    assert "redis://:**********@host" in printed
 
 
 def test_the_store_is_a_path_or_a_postgresql_url() -> None:

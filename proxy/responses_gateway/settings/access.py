@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from responses_gateway.settings.keys import ApiKeys, Limited, Teams
-from responses_gateway.settings.section import Networks, Seconds, Section, TextList, each
+from responses_gateway.settings.section import Amount, Networks, Seconds, Section, TextList, each
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
 
 # As browsers send it; a trailing slash is tolerated. Extensions have schemes of their own.
@@ -43,19 +43,19 @@ class AccessSettings(Section):
     teams: Teams = Field(default={})
     """Teams by name, to which keys belong (`team` of a key), with the limits, quotas and models of all members together: the
     same fields as those of a key. The stricter of key and team counts."""
-    tokens_per_day: int = Field(default=0, ge=0)
+    tokens_per_day: Amount = Field(default=0)
     """Maximum tokens per day (UTC), input and output together, for each key without its own `tokens_per_day`. A response that
     exceeds this quota is completed; the next request gets 429 `insufficient_quota`. Counted in Redis (`events`) or else in the
     store, by all replicas together. 0 for no quota."""
-    tokens_per_month: int = Field(default=0, ge=0)
+    tokens_per_month: Amount = Field(default=0)
     """The same for each month (UTC)."""
-    requests_per_minute: int = Field(default=0, ge=0)
+    requests_per_minute: Amount = Field(default=0)
     """Maximum requests per minute for each key, or without keys for each client address. 0 for no limit. All workers count
     together, and with Redis (`events`) all replicas."""
-    tokens_per_minute: int = Field(default=0, ge=0)
+    tokens_per_minute: Amount = Field(default=0)
     """Maximum input and output tokens per minute for each key or client address, counted when a response has ended. 0 for no
     limit."""
-    concurrent_requests: int = Field(default=0, ge=0)
+    concurrent_requests: Amount = Field(default=0)
     """Maximum simultaneous requests for each key or client address. 0 for no limit."""
     cors_origins: _Origins = Field(default=[])
     """Origins of web pages that may use the gateway from a browser, such as `https://chat.example.com`; `*` for all. None by

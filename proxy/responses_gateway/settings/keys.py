@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeGuard
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
-from responses_gateway.settings.section import Details
+from responses_gateway.settings.section import Amount, Details
 
 _PREFIX = "sha256:"
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
@@ -23,8 +23,6 @@ SHORTEST_KEY = 16
 _GENERATED_PREFIX = "rp_"
 # Random bytes in it: 256 bits.
 _GENERATED_BYTES = 32
-# What programs that count in floating point can still count, such as the window in a browser.
-_Amount = Annotated[int, Field(ge=0, le=2**53 - 1)]
 # Where clients put their key. `Authorization` has `Bearer` before it.
 KEY_HEADERS = ("Authorization", "X-Api-Key", "Api-Key")
 
@@ -51,14 +49,14 @@ def given_key(headers: Mapping[str, str]) -> str:
 class Limited(Details):
     """What a key or a team may use. 0 is no limit; None stands for the general setting of the same name, where there is one."""
 
-    requests_per_minute: _Amount | None = None
-    tokens_per_minute: _Amount | None = None
-    concurrent_requests: _Amount | None = None
+    requests_per_minute: Amount | None = None
+    tokens_per_minute: Amount | None = None
+    concurrent_requests: Amount | None = None
     # Quotas: days and months are those of UTC. The soft ones only warn.
-    tokens_per_day: _Amount | None = None
-    tokens_per_month: _Amount | None = None
-    soft_tokens_per_day: _Amount | None = None
-    soft_tokens_per_month: _Amount | None = None
+    tokens_per_day: Amount | None = None
+    tokens_per_month: Amount | None = None
+    soft_tokens_per_day: Amount | None = None
+    soft_tokens_per_month: Amount | None = None
     # Names of models, in which `*` stands for any text; None for all.
     models: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
@@ -119,8 +117,8 @@ def _refuse_duplicates(entries: dict[str, Any]) -> None:
     seen: dict[str, str] = {}
     for name, entry in entries.items():
         hashes = entry.get("hash") if isinstance(entry, dict) else None
-        for hashed in [hashes] if isinstance(hashes, str) else hashes or ():
-            other = seen.setdefault(str(hashed), name)
+        for hashed in [hashes] if isinstance(hashes, str) else hashes if isinstance(hashes, list) else ():
+            other = seen.setdefault(str(hashed).strip().lower(), name)
             if other != name:
                 raise ValueError(f"{other} and {name} have the same key")
 

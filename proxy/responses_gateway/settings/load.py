@@ -22,6 +22,7 @@ from responses_gateway.settings import (
     variable,
 )
 from responses_gateway.settings.access import has_quotas, unreachable_limits
+from responses_gateway.settings.keys import hash_of
 from responses_gateway.settings.reference import kind_of
 from responses_gateway.wire.validation import problem
 
@@ -166,6 +167,7 @@ def _keys_of(field: str) -> Iterable[str]:
 def _contradictions(settings: Settings) -> Iterator[str]:
     """Yield what is wrong with settings each of which is right by itself, but which have no effect together."""
     yield from _quotas_nowhere(settings)
+    yield from _without_effect(settings)
     for name, key in settings.api_keys.items():
         if key.team is not None and key.team not in settings.teams:
             yield f"api_keys: {name}: team: there is no team {key.team} in teams"
@@ -174,6 +176,19 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             yield from (f"{place}: {name}: {field} {problem}" for field, problem in unreachable_limits(entry))
     if 0 < settings.tokens_per_month < settings.tokens_per_day:
         yield "tokens_per_day is more than tokens_per_month"
+
+
+def _without_effect(settings: Settings) -> Iterator[str]:
+    if settings.operations_host is not None and settings.operations_port is None:
+        yield "operations_host has no effect without operations_port"
+    if settings.moderation_prompt is not None and settings.moderation_model is None:
+        yield "moderation_prompt has no effect without moderation_model"
+    if settings.metrics == "key" and not settings.identifies_clients and settings.operations_port is None:
+        yield "metrics: key needs api_keys, jwt or trusted_proxy: without them everybody can read the metrics"
+    admin = settings.admin_key and hash_of(settings.admin_key.get_secret_value())
+    for name, key in settings.api_keys.items():
+        if admin in [hashed.get_secret_value() for hashed in key.hash]:
+            yield f"api_keys: {name} has the admin_key: who has it would be an operator"
 
 
 def _quotas_nowhere(settings: Settings) -> Iterator[str]:

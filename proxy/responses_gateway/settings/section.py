@@ -14,10 +14,13 @@ from yarl import URL
 from responses_gateway.wire.hosts.addresses import is_network
 
 _VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
-# A password in the URL of a database.
-_PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*@")
+# A password in the URL of a database, which may have an `@` in it, or stand among the parameters.
+_PASSWORD = re.compile(r"(://[^:/@]*:).*(?=@)|([?&]\w*password=)[^&]*")
 
-Seconds = Annotated[float, Field(allow_inf_nan=False)]
+# At most some 30 years, because clocks do not count as far as a number goes.
+Seconds = Annotated[float, Field(allow_inf_nan=False, le=1e9)]
+# What programs that count in floating point can still count, such as the window in a browser.
+Amount = Annotated[int, Field(ge=0, le=2**53 - 1)]
 # YAML 1.1 reads an unquoted `yes`, `no`, `on` or `off` as true or false, and `1.44` as a number.
 _FROM_YAML = BeforeValidator(
     lambda value: ("no", "yes")[value] if isinstance(value, bool) else value,
@@ -113,6 +116,7 @@ def backend_url(text: str) -> str:
     try:
         url = urlsplit(text)
         _ = url.port  # parsed on access; raises if it is not a number
+        (URL(text).host or "").encode("idna")  # as it is looked up
     except ValueError:
         raise ValueError("not a valid URL") from None
     if url.scheme not in ("http", "https"):
@@ -150,4 +154,9 @@ HttpUrl = Annotated[str, AfterValidator(http_url)]
 
 def without_password(url: str) -> str:
     """Return the URL of a database with its password hidden."""
-    return _PASSWORD.sub(r"\1**********@", url)
+    return _PASSWORD.sub(r"\1\2**********", url)
+
+
+def without_user(url: str) -> str:
+    """Return the URL of a database without user and password, for logs."""
+    return without_password(url).rpartition("@")[2]

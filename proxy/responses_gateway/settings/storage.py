@@ -30,7 +30,7 @@ class StorageSettings(Section):
     """Where responses and conversations are stored: the path of a SQLite file, `auto` for one in `$XDG_STATE_HOME` or
     `~/.local/state`, the URL of a PostgreSQL database (`postgresql://user@host/name`, with its password in `PGPASSWORD`),
     `memory`, or `none`."""
-    store_days: Annotated[float, Field(allow_inf_nan=False)] = Field(default=30, gt=0)
+    store_days: float = Field(default=30, gt=0, le=1e6)
     """Number of days for which a response is stored, and a conversation after its last use."""
     store_max_bytes: ByteSize | None = Field(default=None, ge=1024 * 1024)
     """Maximum size of the stored data, in bytes or with a unit (`10GB`). Beyond that, what would expire first is deleted, but

@@ -49,6 +49,7 @@ from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.server.setup.store import without_new_file
 from responses_gateway.settings import Settings, SettingsError
 from responses_gateway.settings.reloading import Reloaded
+from responses_gateway.settings.section import without_user
 from responses_gateway.settings.serving import UNIX
 from responses_gateway.state import EventsUnavailable, StoreUnavailable
 from responses_gateway.telemetry import logs
@@ -84,7 +85,7 @@ def serve(
         logs.logger().error(str(error))
         return 2
     except StoreUnavailable as error:
-        logs.logger().error("no store", extra=logs.fields(store=settings.store.rpartition("@")[2], error=str(error)))
+        logs.logger().error("no store", extra=logs.fields(store=without_user(settings.store), error=str(error)))
         return 1
     except OSError as error:
         logs.logger().error("cannot listen", extra=logs.fields(address=error.filename, error=error.strerror))
@@ -102,9 +103,9 @@ def check(settings: Settings) -> None:
             open_listeners(settings.model_copy(update=ports)).close()
         asyncio.run(try_parts(without_new_file(settings)))
     except EventsUnavailable as error:
-        raise SettingsError(f"events: {settings.events.rpartition('@')[2]}: {error}") from None
+        raise SettingsError(f"events: {without_user(settings.events)}: {error}") from None
     except StoreUnavailable as error:
-        raise SettingsError(f"store: {settings.store.rpartition('@')[2]}: {error}") from None
+        raise SettingsError(f"store: {without_user(settings.store)}: {error}") from None
     except OSError as error:
         raise SettingsError(f"cannot listen at {str(error.filename).removesuffix(':0')}: {error.strerror}") from None
     except _WRONG_SETTINGS as error:
