@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import pytest
 
 from responses_gateway.backend.tokenizer.chat_template import ChatTemplate
 from responses_gateway.backend.tokenizer.conversion import TokenizerError
-from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, locate
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer, locate
 from responses_gateway.parsers import reasoning_markers
 from responses_gateway.stream.tokens.meter import TokenMeter
 from responses_gateway.wire.errors import ApiError
@@ -110,6 +111,22 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_template_that_is_not_valid(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"chat template in .* is not valid"):
         loaded(model(tmp_path, template="{% if %}"))
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("chat_template.jinja", b"caf\xe9"),
+        ("tokenizer_config.json", b'{"chat_template": [{"name": "default"}]}'),
+        ("tokenizer_config.json", b'{"chat_template": [{"name": "default", "template": 5}]}'),
+        ("tokenizer_config.json", b"[" * 100_000),
+    ],
+)
+def test_a_file_with_something_else_is_named(tmp_path: Path, file: str, content: bytes) -> None:
+    folder = model(tmp_path, template=None)
+    (folder / file).write_bytes(content)
+    with pytest.raises(TokenizerError, match=f"tokenizer: {folder} cannot be read"):
+        asyncio.run(load_tokenizer(str(folder), {}))
 
 
 def test_without_the_packages_the_operator_learns_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -499,7 +499,10 @@ def test_the_room_for_results_is_halved_when_it_is_full() -> None:
 # ---- the default file ----------------------------------------------------------------------------------------------------
 
 
-def test_without_a_place_for_the_default_file_responses_are_kept_in_memory(tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("state", ["{}/file", "~nobody-here"], ids=["no folder", "no home"])
+def test_without_a_place_for_the_default_file_responses_are_kept_in_memory(
+    state: str, tmp_path: Path, monkeypatch: Any
+) -> None:
     async def test() -> None:
         store = await open_store(Settings())
         assert store is not None
@@ -510,7 +513,7 @@ def test_without_a_place_for_the_default_file_responses_are_kept_in_memory(tmp_p
             await open_store(Settings(workers=2))
 
     (tmp_path / "file").write_text("not a folder")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("XDG_STATE_HOME", state.format(tmp_path))
     asyncio.run(test())
 
 

@@ -93,7 +93,10 @@ class ModelTokenizer:
 
 async def load_tokenizer(source: str, environ: Mapping[str, str], *, trust_remote_code: bool = False) -> ModelTokenizer:
     """Load a tokenizer in a thread (see `locate`). Raises `TokenizerError`."""
-    return await asyncio.to_thread(lambda: ModelTokenizer(locate(source, environ), trust_remote_code=trust_remote_code))
+    try:
+        return await asyncio.to_thread(lambda: ModelTokenizer(locate(source, environ), trust_remote_code=trust_remote_code))
+    except (OSError, RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:  # of files with something else
+        raise TokenizerError(f"tokenizer: {source} cannot be read: {error}") from None
 
 
 def locate(source: str, environ: Mapping[str, str]) -> Path:

@@ -62,11 +62,14 @@ async def open_store(settings: Settings) -> Store | None:
 def without_new_file(settings: Settings) -> Settings:
     """Return the settings with a store in memory in the place of a file that would have to be created: who only tries settings
     may be another user, and the gateway could not open that file."""
-    file = _file_of(settings)
-    if file is None:
+    try:
+        file = _file_of(settings)
+        if file is None:
+            return settings
+        folder = next(folder for folder in file.parents if folder.exists())
+        can_be_created = not file.exists() and folder.is_dir() and os.access(folder, os.W_OK)
+    except (OSError, StoreUnavailable):  # which a start comes upon, too
         return settings
-    folder = next(folder for folder in file.parents if folder.exists())
-    can_be_created = not file.exists() and folder.is_dir() and os.access(folder, os.W_OK)
     return settings.model_copy(update={"store": "memory"}) if can_be_created else settings
 
 
@@ -138,7 +141,10 @@ async def _opened(database: Database, settings: Settings, clock: Callable[[], fl
 
 
 def _home(path: str) -> Path:
-    return Path(path).expanduser()
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # the user of a container may have none
+        raise StoreUnavailable(f"{path}: this user has no home, or there is no such user") from None
 
 
 async def keep_up(upkeep: Upkeep, metrics: Metrics) -> None:
