@@ -194,6 +194,12 @@ def test_serve_reads_environment_and_file(server: Server, tmp_path: Path, monkey
         (["--config", "none.yaml"], "none.yaml: No such file"),
         (["--backend", "http://localhost:9000"], "the backend localhost:9000 is the address of this gateway itself"),
         (["--backend", "http://127.0.0.1:8000", "--host", "0.0.0.0", "--port", "8000"], "the backend 127.0.0.1:8000 is the"),
+        (["--backend", "http://a", "--tokenizer", "~nobody-here/model"], "--tokenizer: ~nobody-here/model: "),
+        (["--backend", "http://a", "--tokenizer", "x" * 300], f"--tokenizer: {'x' * 300}: "),
+        (
+            ["--backend", "http://a", "--store", "~nobody-here/db", "--check"],
+            "--store: ~nobody-here/db: ~nobody-here/db: this user",
+        ),
     ],
 )
 def test_wrong_settings_are_status_2_and_no_traceback(
@@ -219,7 +225,9 @@ def test_a_chain_of_gateways_on_one_machine_is_no_circle(server: Server) -> None
     assert main(["serve", "--backend", "http://other:9000"]) == 7
 
 
-@pytest.mark.parametrize("argv", [["docs"], ["docs", "backends"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "argv", [["docs"], ["docs", "backends"], ["completion", "bash"], ["serve", "--help-all"]], ids=" ".join
+)
 def test_a_page_that_nobody_reads_to_its_end_is_no_traceback(argv: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
@@ -367,6 +375,7 @@ def test_check_serves_nothing(capsys: pytest.CaptureFixture[str], server: Server
     [
         (["--store", "{file}/responses.sqlite3"], "--store: {file}/responses.sqlite3: "),
         (["--store", "postgresql://user:hunter2@127.0.0.1:9/none"], "--store: 127.0.0.1:9/none: "),
+        (["--store", "postgresql://user@127.0.0.1:9/none?password=hunter2"], "--store: 127.0.0.1:9/none?password=***"),
         (["--host", "192.0.2.1"], "cannot listen at 192.0.2.1:"),
         (["--operations-port", "9001", "--operations-host", "192.0.2.1"], "cannot listen at 192.0.2.1:"),
     ],

@@ -56,9 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stderr is None:  # who starts it has closed it: `2>&-`
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
-        return _run(sys.argv[1:] if argv is None else argv)
+        status = _run(sys.argv[1:] if argv is None else argv)
+        print(end="", flush=True)
+        return status
     except KeyboardInterrupt:  # while the command works
         return _INTERRUPTED
+    except BrokenPipeError:  # `| head` does not read its output to the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # because Python writes the rest when it ends
+        return 0
     finally:
         gc.set_threshold(*thresholds)
 

@@ -5,9 +5,7 @@ A wheel has a copy of `docs/` beside its modules (`hatch_build.py`); a checkout 
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import sys
 from pathlib import Path
 
 from responses_gateway.commands import Unusable
@@ -31,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     pages = _pages()
     if args.topic is None:
         titles = {name: _TITLE.search(_text(page)) for name, page in pages.items()}
-        _print("\n".join(f"{name:20} {title[1] if title else ''}" for name, title in titles.items()))
+        print("\n".join(f"{name:20} {title[1] if title else ''}" for name, title in titles.items()))
         return 0
     topic = args.topic.partition("#")[0].removeprefix("docs/").removesuffix(".md")
     text = _shown(topic, pages)
@@ -39,16 +37,8 @@ def run(args: argparse.Namespace) -> int:
         known = [*pages, *_settings(pages)]
         message = f"there is no page {args.topic}{suggestion(topic, known)}; `responses-gateway docs` lists all"
         raise Unusable(message, status=2)
-    _print(_MARKS.sub("", text).strip())
+    print(_MARKS.sub("", text).strip())
     return 0
-
-
-def _print(text: str) -> None:
-    """Print a text, which `| head` does not read to its end."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # because Python writes the rest when it ends
 
 
 def _shown(topic: str, pages: dict[str, Path]) -> str | None:
