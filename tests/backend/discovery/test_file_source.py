@@ -222,3 +222,16 @@ def test_settings_that_contradict_each_other_are_refused_by_name(details: dict[s
 def test_a_pool_and_a_backend_have_different_names() -> None:
     with pytest.raises(ValueError, match="the same name gpu"):
         Settings(backends={"gpu": {"url": "http://x"}}, pools={"gpu": {"file": ["x"]}})
+
+
+@pytest.mark.parametrize("name", ["gpu..lan", "x" * 64], ids=["an empty label", "a long label"])
+def test_a_target_whose_name_cannot_be_looked_up_is_unhealthy_as_one_that_is_away(name: str, tmp_path: Path) -> None:
+    async def test() -> None:
+        write(tmp_path / "gpu.json", f"{name}:8000")
+        async with pooled(str(tmp_path / "gpu.json"), store="none") as served:
+            await becomes(served, lambda found: found[f"{name}:8000"]["healthy"] is False)
+            answer = await post(served, model="m")
+            assert_error(answer, 502, "server_error")
+            assert "name cannot be resolved" in answer.json["error"]["message"]
+
+    run(test())

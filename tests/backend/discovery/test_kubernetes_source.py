@@ -333,3 +333,29 @@ def test_the_stream_of_a_pod_that_is_gone_and_dies_is_continued_by_another(tmp_p
                 assert served.metric("continuations_total", outcome="continued", reason="broke") == 1
 
     run(test())
+
+
+def test_a_server_that_wants_to_be_asked_at_once_is_not_asked_without_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes, "LONGEST_WAIT", 15.0)
+
+    async def test() -> None:
+        async with api_server(tmp_path) as server:
+            server.refusals = [(429, {"Retry-After": "0"})] * 6
+            began = asyncio.get_running_loop().time()
+            async with following(server, tmp_path):
+                await until(lambda: server.open)
+                assert asyncio.get_running_loop().time() - began > 0.5
+
+    run(test())
+
+
+def test_a_token_of_several_lines_is_named(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with api_server(tmp_path) as server:
+            (tmp_path / "token").write_text("one\ntwo")
+            async with following(server, tmp_path) as found:
+                await until(lambda: found.problem == f"{tmp_path / 'token'} is not one line of text")
+
+    run(test())

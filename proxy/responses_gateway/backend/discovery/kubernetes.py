@@ -39,6 +39,8 @@ GRACE = 10.0
 # Seconds before another attempt: doubled after each failure, up to the longest, with up to half of it taken off.
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 15.0
+# The least that a server may ask for, because with 0 it would be asked again and again without a pause.
+_LEAST_WAIT = 0.1
 # A watch that ends sooner, in seconds, without any event counts as a failure, because it would be opened again at once.
 BRIEF = 1.0
 # In bytes: of a line of the watch, and of the list; of a refusal.
@@ -106,7 +108,7 @@ class KubernetesSource:
                 retry_after = None
             failures = 1 if known.news else failures + 1
             wait = min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT) * random.uniform(0.5, 1)
-            await asyncio.sleep(wait if retry_after is None else min(retry_after, 2 * LONGEST_WAIT))
+            await asyncio.sleep(wait if retry_after is None else min(max(retry_after, _LEAST_WAIT), 2 * LONGEST_WAIT))
 
     async def _follow(self, session: aiohttp.ClientSession, known: _Known, report: Report) -> None:
         """List if need be, then watch until something fails. Raises what `watch` handles."""
@@ -128,7 +130,7 @@ class KubernetesSource:
             body = await _read(answer.content, LARGEST)
         try:
             return msgspec.json.decode(body, type=SliceList)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise _Failed(f"the list of the API server cannot be read: {error}") from None
 
     async def _watch_once(self, session: aiohttp.ClientSession, known: _Known, report: Report) -> int:
@@ -147,7 +149,7 @@ class KubernetesSource:
         """Take one event. Raises `_Gone` and `_Failed`."""
         try:
             event = msgspec.json.decode(line, type=SliceEvent)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             known.version = ""
             raise _Failed(f"an event of the API server cannot be read: {error}") from None
         if event.type == "ERROR":
@@ -204,11 +206,12 @@ class KubernetesSource:
     def _read(self, name: str) -> str:
         path = self.credentials / name
         try:
-            return path.read_text(encoding="ascii").strip()
+            text = path.read_text(encoding="ascii", errors="replace").strip()
         except OSError as error:
             raise _Failed(f"{path} cannot be read: {error.strerror}: is this a pod with a service account?") from None
-        except UnicodeDecodeError:
-            raise _Failed(f"{path} is not text") from None
+        if not text.isascii() or not text.isprintable():
+            raise _Failed(f"{path} is not one line of text")
+        return text
 
 
 async def _read(content: aiohttp.StreamReader, most: int) -> bytes:
@@ -241,7 +244,7 @@ async def _refusal(answer: aiohttp.ClientResponse, namespace: str) -> _Failed:
     try:
         status = msgspec.json.decode(await _read(answer.content, _LARGEST_REFUSAL))
         message = str(status.get("message", ""))[:500] if isinstance(status, dict) else ""
-    except (msgspec.DecodeError, aiohttp.ClientError, _Failed):
+    except (msgspec.DecodeError, RecursionError, aiohttp.ClientError, _Failed):
         message = ""
     wait = answer.headers.get("Retry-After", "")
     retry_after = float(wait) if wait.isdecimal() else None

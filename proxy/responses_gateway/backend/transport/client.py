@@ -43,7 +43,8 @@ Body = bytes | aiohttp.StreamReader | None  # of a request
 # only chat requests and, by aiohttp, those without side effects (GET) are repeated.
 _KEEPALIVE = 4
 _CHAT_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
-_UNANSWERED = (aiohttp.ClientError, ConnectionError, TimeoutError)  # how requests fail that no backend answers
+# How requests fail that no backend answers: a name that cannot even be looked up has a label that is empty or too long.
+_UNANSWERED = (aiohttp.ClientError, ConnectionError, TimeoutError, UnicodeError)
 _LINGER = 1.0  # seconds that a backend may take to end the body after its last event
 # Why a backend did not answer. `dns`: its name has no address; `tls`: no secure connection; `connect`: it refused, or its
 # network cannot be reached; `dropped`: it closed the connection.
@@ -252,7 +253,7 @@ def _unreachable(error: Exception, *, large: bool) -> Unreachable:
     match error:
         case aiohttp.ConnectionTimeoutError():
             return Unreachable("connect_timeout", "The backend did not accept the connection in time.", 504)
-        case aiohttp.ClientConnectorDNSError():
+        case aiohttp.ClientConnectorDNSError() | UnicodeError():
             return Unreachable("dns", "The backend's name cannot be resolved: is its URL right?")
         case aiohttp.ClientSSLError():
             return Unreachable("tls", f"No TLS connection to the backend: {_tls_problem(error)}")
