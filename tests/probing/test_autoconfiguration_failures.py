@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from responses_gateway.probing import autoconfiguration
 from responses_gateway.simulator import serving
@@ -180,3 +182,62 @@ def test_a_recording_has_the_settings_that_were_applied(tmp_path: Any) -> None:
         assert head["settings"]["reasoning_field"] == "reasoning_content"
 
     run(test())
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/openapi.json", '{"paths": 5}'),
+        ("/v1/models", '{"data": [{"id": "m", "owned_by": "vllm", "root": "\\\\ud800", "max_model_len": 4096}]}'),
+    ],
+)
+def test_a_server_that_answers_something_else_keeps_no_other_from_being_examined(
+    path: str, text: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autoconfiguration, "RECONNECT_DELAY", 0.01)
+    monkeypatch.setattr(autoconfiguration, "ANSWER_RETRY_DELAYS", ())
+    strange = web.Application()
+
+    async def answer(request: web.Request) -> web.Response:
+        models = '{"data": [{"id": "m"}]}' if request.path == "/v1/models" else "{}"
+        return web.Response(text=text if request.path == path else models, status=200, content_type="application/json")
+
+    strange.router.add_route("*", "/{path:.*}", answer)
+
+    async def test() -> None:
+        async with serving(strange) as one, serving(SimulatedBackend("llamacpp").app) as other:
+            async with gateway(one, other) as served:
+                served.parts.autoconfiguration.begin()
+                await until(lambda: "http" in "".join(served.parts.autoconfiguration.profiles))
+                await until(lambda: any(line.startswith("examined the backend") for line in lines))
+            assert not [line for line in lines if "defect" in line]
+
+    run(test())
+
+
+def test_an_answer_that_does_not_end_is_not_read_until_the_memory_is_full(lines: list[str]) -> None:
+    async def endless(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await answer.prepare(request)
+        chunk = {"choices": [{"index": 0, "delta": {"content": "x" * 20_000}}]}
+        with suppress(ConnectionError):
+            while True:
+                await answer.write(f"data: {json.dumps(chunk)}\n\n".encode())
+        return answer
+
+    async def test() -> None:
+        backend = SimulatedBackend()
+        backend.app.middlewares.insert(0, _instead_of_chats(endless))
+        async with serving(backend.app) as url, gateway(url) as served:
+            served.parts.autoconfiguration.begin()
+            await until(lambda: any("the answer does not end" in line for line in lines))
+
+    run(test())
+
+
+def _instead_of_chats(answer: Handler) -> Any:
+    @web.middleware
+    async def instead(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await (answer if request.path.endswith("/chat/completions") else handler)(request)
+
+    return instead

@@ -25,7 +25,7 @@ ErrorShape = Literal["openai", "flat", "text", "detail", "other"]
 
 # Tokens of which nothing is shown in any answer: markers around a thought, the end token, white space.
 MARKER_TOKENS = 8
-# The largest whole answer, in bytes: some thousand tokens with log probabilities.
+# The largest answer, in bytes: some thousand tokens with log probabilities.
 _LARGEST = 4 * 1024 * 1024
 # The fields in which servers send reasoning, the most common first.
 REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking")
@@ -50,9 +50,10 @@ class ReceivedCall:
 
 @dataclass
 class Arrival:
-    """How an answer comes: its chunks, and those in which something is shown, the pieces; `first` and `last` are the times of
-    the first and the last piece, in seconds of a monotonic clock."""
+    """How an answer comes: its bytes, its chunks, and those in which something is shown, the pieces; `first` and `last` are the
+    times of the first and the last piece, in seconds of a monotonic clock."""
 
+    size: int = 0
     chunks: int = 0
     pieces: int = 0
     first: float = 0.0
@@ -236,6 +237,9 @@ async def _read_events(chat: ChatStream, answer: Answer, cut_after: int | None, 
 
     def receive(data: bytes) -> None:
         silence.begin_again()
+        answer.arrival.size += len(data)
+        if answer.arrival.size > _LARGEST:
+            answer.problem = f"the answer does not end: it has more than {_LARGEST} bytes"
         try:
             for payload in decoder.feed(data):
                 _add_payload(answer, payload)

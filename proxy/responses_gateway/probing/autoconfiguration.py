@@ -142,6 +142,8 @@ class Autoconfiguration:
                 self.profiles[url] = profile
                 await self._learn(backend, profile)
                 self._apply(url, profile)
+        except Exception as error:  # what one server answers must not keep the others from being examined
+            logs.logger().error("a defect while probing a backend", exc_info=error, extra=logs.fields(backend=url))
         finally:
             self._probing -= 1
             self._attempted(url)

@@ -178,7 +178,8 @@ class _Prober:
                 continue
             path, proof = server_type.identity
             status, value = await self._questions.get(path)
-            if status == 200 and isinstance(value, dict) and (proof in value or proof in (value.get("paths") or ())):
+            paths = value.get("paths") if isinstance(value, dict) else None
+            if status == 200 and isinstance(value, dict) and (proof in value or (isinstance(paths, dict) and proof in paths)):
                 self._profile.server = server
                 version = value.get("version") or value.get("build_info")
                 self._profile.version = version if isinstance(version, str) else None

@@ -22,6 +22,7 @@ from responses_gateway.probing.known_models import KnownModel
 from responses_gateway.probing.profile import Model, Profile
 from responses_gateway.wire.added_fields import UNSEEN_FIELDS, AddedFields
 from responses_gateway.wire.errors import ApiError, read_error
+from responses_gateway.wire.json_text import with_whole_characters
 
 # Bytes of an answer that are read.
 _BODY_LIMIT = 4 * 1024 * 1024
@@ -131,7 +132,7 @@ class Questions:
         except aiohttp.ClientError:
             return 0, None
         try:
-            return answer.status, json.loads(body)
+            return answer.status, json.loads(with_whole_characters(body))
         except (ValueError, RecursionError):
             return answer.status, body.decode("utf-8", "replace")
 
