@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from time import monotonic, sleep
 
 import pytest
 
@@ -120,3 +122,18 @@ def test_a_file_of_ours_is_removed_where_it_was_not_there_before(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(Unusable, match="nothing was changed"):
         restore_own(path)
+
+
+def test_a_server_that_streams_something_else_without_end_is_passed_over(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stream(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        with suppress(OSError):
+            for _ in range(1000):
+                handler.wfile.write(b"a picture of a camera")
+                sleep(0.1)
+
+    monkeypatch.setattr(Handler, "do_GET", stream)
+    began = monotonic()
+    assert find_servers([port]) == []
+    assert monotonic() - began < 10

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,8 +12,10 @@ import httpx
 
 # Of Ollama, llama.cpp, vLLM, LM Studio and SGLang.
 PORTS = (11434, 8080, 8000, 1234, 30000)
-# Seconds for an answer: these servers are on this machine.
+# Seconds for an answer, and for each part of it: these servers are on this machine.
 _TIMEOUT = 1.0
+# Bytes of a list of models. What streams at this port, a camera for one, does not end.
+_LONGEST = 8 * 1024 * 1024
 # What servers call the owner of their models -> their names.
 _NAMES = {"library": "Ollama", "llamacpp": "llama.cpp", "vllm": "vLLM", "organization_owner": "LM Studio", "sglang": "SGLang"}
 
@@ -45,7 +49,7 @@ def choose_server(servers: Sequence[LocalServer]) -> str | None:
     answer = sys.stdin.readline().strip().lower()
     if answer in ("", "y", "yes"):
         return servers[0].url
-    return servers[int(answer) - 1].url if answer.isdigit() and 0 < int(answer) <= len(servers) else None
+    return servers[int(answer) - 1].url if answer.isdecimal() and 0 < int(answer) <= len(servers) else None
 
 
 def suggested(servers: Sequence[LocalServer]) -> str:
@@ -53,10 +57,21 @@ def suggested(servers: Sequence[LocalServer]) -> str:
     return "".join(f"\nFound {server}. To use it: --backend {server.url}" for server in servers)
 
 
+def _body(answer: httpx.Response) -> bytes:
+    """Return the body. Raise `ValueError` for one that does not end."""
+    body = bytearray()
+    deadline = time.monotonic() + _TIMEOUT
+    for piece in answer.iter_bytes():
+        body += piece
+        if len(body) > _LONGEST or time.monotonic() > deadline:
+            raise ValueError("the body does not end")
+    return bytes(body)
+
+
 def _ask(client: httpx.Client, url: str) -> LocalServer | None:
     try:
-        answer = client.get(f"{url}/v1/models")
-        listed: Any = answer.json()
+        with client.stream("GET", f"{url}/v1/models") as answer:
+            listed: Any = json.loads(_body(answer))
         models = [model for model in listed["data"] if isinstance(model["id"], str)]
     except (httpx.HTTPError, ValueError, LookupError, TypeError):
         return None
