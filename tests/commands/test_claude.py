@@ -123,3 +123,10 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path, model: list[str]) -
 def test_what_is_not_ours_goes_to_claude_code() -> None:
     ours = ["--backend", "http://a", "--claude-home=x"]
     assert split_arguments([*ours, "-p", "hi", "--url", "x"]) == (ours, ["-p", "hi", "--url", "x"])
+
+
+def test_a_home_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    done = claude(tmp_path, "--simulator", "--url", f"http://127.0.0.1:{free_port()}", XDG_STATE_HOME=os.devnull)
+    assert done.returncode == 1
+    assert done.stderr.startswith("responses-gateway: ")
+    assert "/dev/null/responses-gateway" in done.stderr

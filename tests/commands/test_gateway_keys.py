@@ -76,7 +76,17 @@ def test_what_the_gateway_refuses_is_said(capsys: pytest.CaptureFixture[str], mo
 
 
 @pytest.mark.usefixtures("admin_key")
-@pytest.mark.parametrize("text", ["<html>", "[]", "{}", '{"data": [{}]}', '{"data": [{"name": 3, "source": "admin"}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<html>",
+        "[]",
+        "{}",
+        '{"data": [{}]}',
+        '{"data": [{"name": 3, "source": "admin"}]}',
+        '{"data": [{"name": "a", "source": "", "created_at": 1e30, "problem": ""}]}',
+    ],
+)
 def test_what_is_no_gateway_is_said(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(text=text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,5 +94,37 @@ def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(command: list[
     async def test() -> None:
         async with simulated() as served:
             assert await asyncio.to_thread(main, [*command, served.url]) == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("command", [["check"], ["doctor", "--gateway"], ["codex-config", "--url"]], ids=" ".join)
+def test_a_proxy_of_the_environment_that_cannot_be_used_is_said(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    assert main([*command, "http://192.0.2.1"]) == 2
+    assert "the proxy that the environment names for http://192.0.2.1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("end", ["\n", "ü"], ids=["line break", "umlaut"])
+def test_a_key_from_a_file_with_a_line_break_is_sent_and_one_that_no_header_has_is_refused(
+    end: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = "an-administrators-key"
+    for name in ("RESPONSES_GATEWAY_ADMIN_KEY", "OPENAI_API_KEY", "KEY"):
+        monkeypatch.setenv(name, admin + end)
+    expected = 0 if end == "\n" else None
+
+    async def test() -> None:
+        async with simulated(admin_key=admin) as served:
+            for command in (["key", "list", "--url"], ["codex-config", "--env-key", "KEY", "--url"], ["check"]):
+                status = await asyncio.to_thread(main, [*command, served.url])
+                printed = capsys.readouterr().err
+                assert status == expected or (expected is None and "contains characters that a header may not have" in printed)
+                assert admin not in printed
 
     run(test())

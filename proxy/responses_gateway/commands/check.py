@@ -166,19 +166,19 @@ def _read(target: str) -> bytes:
 
 def _fetch(args: argparse.Namespace, protocol: CheckedProtocol) -> bytes:
     # Not at the top, because a saved stream needs no settings.
-    from responses_gateway.commands.gateway_offer import way_to
+    from responses_gateway.commands.gateway_offer import client_of
 
     base = _base_url(args.target, protocol.path)
     headers = {"accept": "text/event-stream", **protocol.headers}
-    api_key = args.api_key or os.environ.get(protocol.key)
+    api_key = (args.api_key or os.environ.get(protocol.key, "")).strip()
     if api_key:
         headers["authorization"] = f"Bearer {api_key}"
     if args.client == "codex":
         headers["originator"] = "codex_exec"  # by this header a server knows Codex
-    if not all(value.isascii() for value in headers.values()):
+    if not all(value.isascii() and value.isprintable() for value in headers.values()):
         raise UnusableStream("the API key contains characters that a header may not have")
     try:
-        with httpx.Client(headers=headers, timeout=args.timeout, **way_to(base)) as client:
+        with client_of(base, headers=headers, timeout=args.timeout) as client:
             model = args.model or _first_model(client, base)
             question = args.input or (
                 "What is the weather in Paris? Use the tool." if args.tools else "Say hello in five words."

@@ -46,10 +46,10 @@ def run(args: argparse.Namespace) -> int:
     binary = _CLIENT.find()
     key = key_in(args.env_key, os.environ)
     home = (args.claude_home or state_folder("claude", os.environ)).absolute()
-    if args.claude_home is None:
-        _answer_first_questions(home)
 
     def start(url: str) -> int:
+        if args.claude_home is None:
+            _answer_first_questions(home)
         offer = offer_at(url, args)
         model = served_model(args.model, offer) or offer.models[0]
         variables = environment(url, model, offer)

@@ -68,7 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Examine and report. Return the exit status: 0 (works), 1 (broken) or 2 (could not be examined)."""
-    api_key = args.api_key or os.environ.get("OPENAI_API_KEY")
+    api_key = (args.api_key or os.environ.get("OPENAI_API_KEY", "")).strip() or None
+    if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
+        return _unusable("the API key contains characters that a header may not have")
     if args.gateway is not None and args.url is not None:
         return _unusable("--gateway takes the place of the backend's URL: leave out one of them")
     if args.agent and (args.gateway is not None or args.config is not None):

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 
 from responses_gateway.commands import Unusable
-from responses_gateway.commands.gateway_offer import ask, error_of
+from responses_gateway.commands.gateway_offer import ask, error_of, header_key
 from responses_gateway.settings import variable
 
 _ADMIN_KEY = variable("admin_key")
@@ -30,7 +30,7 @@ class GatewayKeys(NamedTuple):
     @classmethod
     def of_environment(cls, base_url: str, environ: Mapping[str, str]) -> GatewayKeys:
         """Return those of the gateway with this base URL, with the admin key of the environment."""
-        admin_key = environ.get(_ADMIN_KEY)
+        admin_key = header_key(_ADMIN_KEY, environ)
         if not admin_key:
             raise Unusable(f"the variable {_ADMIN_KEY} is not set: set it to the gateway's admin key")
         return cls(f"{base_url.removesuffix('/v1')}/admin/keys", admin_key)
@@ -50,7 +50,7 @@ class GatewayKeys(NamedTuple):
             keys = [(key["name"], _described(key)) for key in listed["data"]]
             width = max((len(name) for name, _ in keys), default=0)
             return [f"{name:<{width}}  {described}" for name, described in keys]
-        except (LookupError, TypeError, AttributeError):
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
             raise Unusable(f"{self.url} does not list keys as a gateway does: is this the URL of a gateway?") from None
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:

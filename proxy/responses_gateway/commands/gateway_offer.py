@@ -88,9 +88,18 @@ def warn_of_small_window(client: str, first_request: int, model: str, offer: Off
 
 def key_in(env_key: str | None, environ: Mapping[str, str]) -> str | None:
     """Return the key in the variable, if one is named. Raises `Unusable` where it is not set."""
-    key = environ.get(env_key) if env_key else None
+    key = header_key(env_key, environ) if env_key else ""
     if env_key and not key:
         raise Unusable(f"--env-key: the variable {env_key} is not set: set it to your key for the gateway")
+    return key or None
+
+
+def header_key(name: str, environ: Mapping[str, str]) -> str:
+    """Return the key in a variable; empty if it is not set. Files of secrets often end with a line break, which is no part of
+    it. Raises `Unusable` for one that no header can have."""
+    key = environ.get(name, "").strip()
+    if not key.isascii() or not key.isprintable():
+        raise Unusable(f"the key in {name} contains characters that a header may not have")
     return key
 
 
@@ -133,7 +142,7 @@ def _served(url: str, listed: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _all_served(listed: Mapping[str, Any]) -> frozenset[str]:
     entries = [*listed["models"], *(listed["data"] if isinstance(listed.get("data"), list) else ())]
-    names = {entry.get("slug", entry.get("id")) for entry in entries if isinstance(entry, dict)}
+    names = [entry.get("slug", entry.get("id")) for entry in entries if isinstance(entry, dict)]
     return frozenset(name for name in names if isinstance(name, str))
 
 
@@ -145,7 +154,8 @@ def _windows(listed: Mapping[str, Any]) -> dict[str, int]:
 def ask(method: str, url: str, **more: Any) -> httpx.Response:
     """Return a gateway's answer. Raises `httpx.HTTPError`, and `Unusable` where another URL or certificate is needed."""
     try:
-        answer = httpx.request(method, url, **way_to(url), **more)
+        with client_of(url) as client:
+            answer = client.request(method, url, **more)
     except httpx.ConnectError as error:
         _, untrusted, reason = str(error).partition("certificate verify failed: ")
         if not untrusted:
@@ -171,12 +181,16 @@ def error_of(answer: httpx.Response) -> Mapping[str, Any]:
     return error if isinstance(error, dict) else {}
 
 
-def way_to(url: str) -> dict[str, Any]:
-    """Return how `httpx` reaches a server: on this machine without a proxy. It trusts the authorities of the machine, or those
-    that SSL_CERT_FILE names, as the gateway does, and those it comes with, because not every Python finds the machine's."""
+def client_of(url: str, **more: Any) -> httpx.Client:
+    """Return a client for a server: on this machine without a proxy. It trusts the authorities of the machine, or those that
+    SSL_CERT_FILE names, as the gateway does, and those it comes with, because not every Python finds the machine's. Raises
+    `Unusable` for a proxy of the environment that it cannot use."""
     trusted = httpx.create_ssl_context(trust_env=False)
     trusted.load_default_certs()
-    return {"trust_env": not is_on_this_machine(url), "verify": trusted}
+    try:
+        return httpx.Client(trust_env=not is_on_this_machine(url), verify=trusted, **more)
+    except (ImportError, ValueError) as error:  # SOCKS needs a package of its own
+        raise Unusable(f"the proxy that the environment names for {url} cannot be used: {error}", status=2) from None
 
 
 def is_on_this_machine(url: str) -> bool:

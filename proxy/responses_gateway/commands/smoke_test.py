@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import httpx
 
-from responses_gateway.commands.gateway_offer import way_to
+from responses_gateway.commands.gateway_offer import client_of
 from responses_gateway.conformance.checker import check_stream, frames
 
 _TOOL = {
@@ -48,7 +48,7 @@ def run_smoke_test(
     step before it is run."""
     base = url.rstrip("/").removesuffix("/responses").removesuffix("/v1") + "/v1"
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-    with httpx.Client(headers=headers, timeout=timeout, **way_to(base)) as client:
+    with client_of(base, headers=headers, timeout=timeout) as client:
         test = _SmokeTest(client, base, model)
         steps = [_run("models", test.models)]
         if steps[0].outcome == "failed":
