@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from tests.deploy import envoy_process, nginx_process
 from tests.deploy.envoy_process import Start, envoy
@@ -166,8 +167,8 @@ def test_what_is_too_large_is_told_in_the_words_of_the_api(proxy: Start, tmp_pat
 def test_operators_pages_are_not_for_everybody(proxy: Start, tmp_path: Path) -> None:
     async def test() -> None:
         async with simulated() as served, proxy(tmp_path, served.port) as front, aiohttp.ClientSession() as session:
-            for path in ("/metrics", "/ui", "/ui/", "/ui/api/state"):
-                async with session.get(front.url + path) as answer:
+            for path in ("/metrics", "/ui", "/ui/", "/ui/api/state", "/%6Detrics", "/./metrics", "//metrics", "/%75i/"):
+                async with session.get(URL(front.url + path, encoded=True)) as answer:
                     assert answer.status == 404, path
             async with session.get(f"{front.url}/ready") as answer:
                 assert answer.status == 200
