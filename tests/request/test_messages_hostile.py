@@ -132,3 +132,9 @@ def test_a_long_row_of_results_and_system_messages_takes_no_longer_than_its_leng
     last = reading.request.input[-1]
     assert isinstance(last, dict)
     assert len(last["output"]) == many + 1
+
+
+def test_a_place_that_no_body_has_is_named_as_a_backend_names_it() -> None:
+    for param in (f"tools[{'9' * 5000}]", f"input[0].content[{'9' * 5000}]"):
+        said = reading_of(BODY).places.error(ApiError(400, "No.", param=param, quoted=True)).param or ""
+        assert said.endswith(f"[{'9' * 5000}]")

@@ -288,6 +288,7 @@ def test_images_in_an_output_that_was_written_as_text_are_images() -> None:
         '[{"type": "input_image", "image_url": {"url": "data:image/png;base64,ONE"}}]',
         '[{"type": ["input_image"], "image_url": "data:image/png;base64,ONE"}]',
         '[{"type": "input_image", "image_url": "data:image/png;base64,ONE"}',
+        '[{"type": "input_image", "image_url": "data:image/png;base64,ONE", "detail": 1}]',
     ],
 )
 def test_any_other_output_stays_the_text_that_it_is(written: str) -> None:

@@ -202,6 +202,7 @@ def _with_pictures(written: str) -> str | list[Object]:
         parts = decode_as(written.encode(), list[Object])
         texts = [part for part in parts if _only_text([part]) is not None]
         pictures = [part for part in parts if part.get("type") == "input_image" and str(part.get("image_url"))[:5] == "data:"]
+        pictures = [part for part in pictures if isinstance(part.get("detail"), str | None)]  # the program is not the client
         if pictures and len(texts) + len(pictures) == len(parts):
             return parts
     return written

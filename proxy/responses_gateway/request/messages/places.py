@@ -29,7 +29,7 @@ _MEMBERS = {
     "filters.allowed_domains": "allowed_domains",
     "filters.blocked_domains": "blocked_domains",
 }
-_ITEM = re.compile(r"(input|tools)\[(\d+)\](?:\.(?:content|output)\[(\d+)\])?(?:\.(.+))?")
+_ITEM = re.compile(r"(input|tools)\[(\d{1,9})\](?:\.(?:content|output)\[(\d{1,9})\])?(?:\.(.+))?")
 
 
 class Place(msgspec.Struct, frozen=True):
