@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -33,6 +34,20 @@ def kept(output: list[dict[str, Any]]) -> list[Any]:
 def test_they_are_a_member_of_the_thought(answer: bytes) -> None:
     output = play(thought("hm"), thought(" so", SECRET), answer, finish()).response["output"]
     assert (len(output), output[0]["content"][0]["text"], output[0]["reasoning_details"]) == (2, "hm so", [SECRET])
+
+
+def test_a_detail_of_an_unknown_kind_with_a_member_without_a_name_is_kept_as_it_is() -> None:
+    odd = [{"type": "x", "": "y"}, {"type": "x", "index": 1}, {"type": "x"}]
+    output = play(thought("hm", *odd[:2]), text("Hi"), thought("so", odd[2]), text("there"), finish()).response["output"]
+    assert kept(output) == [odd[:2], odd[2:]]
+
+
+def test_thousands_of_signatures_hold_nobody_up() -> None:
+    signatures = [piece("", signature="s", index=number) for number in range(5_000)]
+    begun = time.process_time()
+    output = play(thought("hm", *signatures), text("Hi"), finish()).response["output"]
+    assert time.process_time() - begun < 2
+    assert len(kept(output)[0]) == 5_000
 
 
 def test_details_without_a_thought() -> None:

@@ -28,7 +28,7 @@ _MOST_PIECES = 512
 class ReasoningDetails:
     """Takes details as they come, and gives them out as members of an item. What is more than can be kept is dropped."""
 
-    __slots__ = ("_calls", "_entries", "_left", "_opaque", "_pieces", "_told")
+    __slots__ = ("_calls", "_entries", "_first", "_left", "_opaque", "_pieces", "_told")
 
     def __init__(self) -> None:
         self._left = _MOST
@@ -38,6 +38,7 @@ class ReasoningDetails:
     def _forget(self) -> None:
         self._calls: dict[str, Any] = {}  # the `extra_content` of calls, by their ids
         self._entries: list[dict[str, Any]] = []
+        self._first: dict[str, dict[str, Any]] = {}  # of these the first one of each text
         self._pieces: list[str] = []  # of the text of the last one
         self._opaque = False  # there is more than the thought itself
 
@@ -56,7 +57,7 @@ class ReasoningDetails:
         if self._left < 0:
             return
         name = _TEXTS.get(str(entry.get("type")), "")
-        piece = entry.get(name, "")
+        piece = entry.get(name, "") if name else ""
         self._opaque = self._opaque or not entry.keys() <= _READABLE or not name
         key = _key(entry)
         if name and isinstance(piece, str) and self._entries and _key(self._entries[-1]) == key:
@@ -64,11 +65,12 @@ class ReasoningDetails:
             self._entries[-1].update(entry)
         else:
             self._end_text()
-            known = next((known for known in self._entries if name and not piece and _key(known) == key), None)
+            known = self._first.get(key) if name and not piece else None
             if known is not None:  # the signature of a text behind which another one stands
                 known.update({member: value for member, value in entry.items() if member != name})
                 return
             self._entries.append(entry)
+            self._first.setdefault(key, entry)
             piece = piece or self._told.get(key, "")  # the signature of one that an earlier item has
         if piece and isinstance(piece, str):
             self._pieces.append(piece)
@@ -84,7 +86,7 @@ class ReasoningDetails:
         """Return all that came since the last time, as members of an item of reasoning; empty if that was nothing."""
         self._end_text()
         for entry in self._entries:
-            if text := entry.get(_TEXTS.get(str(entry.get("type")), "")):
+            if (name := _TEXTS.get(str(entry.get("type")))) and (text := entry.get(name)):
                 self._told[_key(entry)] = text
         wanted: dict[str, Any] = {"reasoning_details": self._entries} if self._opaque and self._left >= 0 else {}
         if self._calls:
