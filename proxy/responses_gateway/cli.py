@@ -20,7 +20,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from responses_gateway.commands import Unusable
+from responses_gateway.commands import Unusable, printable
 from responses_gateway.commands.help_parser import HelpParser
 
 # What imports make stays: with its usual threshold the collector would look through it a hundred times while a command starts.
@@ -77,7 +77,7 @@ def _run(argv: Sequence[str]) -> int:
     try:
         status: int = command.run(args)
     except Unusable as error:
-        print(f"responses-gateway: {error}", file=sys.stderr)
+        print("responses-gateway:", "\n".join(map(printable, str(error).splitlines())), file=sys.stderr)
         status = error.status
     return status
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from responses_gateway.cli import main
 from responses_gateway.simulator import create_app, serving
@@ -126,5 +127,34 @@ def test_a_key_from_a_file_with_a_line_break_is_sent_and_one_that_no_header_has_
                 printed = capsys.readouterr().err
                 assert status == expected or (expected is None and "contains characters that a header may not have" in printed)
                 assert admin not in printed
+
+    run(test())
+
+
+@pytest.mark.parametrize("command", [["codex-config", "--restore"], ["claude-config", "--restore"], ["codex", "exec", "hi"]])
+def test_a_user_without_a_home_is_told(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "codex").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    for name in ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "~")  # as for a user id that no file of users has
+    assert main(command) == 1
+    assert "this user has no home" in capsys.readouterr().err
+
+
+def test_what_a_server_says_cannot_write_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    async def refuse(_request: web.Request) -> web.Response:
+        error = {"message": "down\x1b]0;title\x07", "type": "server_error", "param": None, "code": None}
+        return web.json_response({"error": error}, status=502, headers={"Server": "responses-gateway"})
+
+    async def test() -> None:
+        app = web.Application()
+        app.router.add_get("/v1/models", refuse)
+        async with serving(app) as url:
+            shown = await said(capsys, ["codex-config"], url)
+            assert "its backend does not: down\N{REPLACEMENT CHARACTER}]0;title" in shown
+            assert "\x1b" not in shown
 
     run(test())

@@ -8,3 +8,8 @@ class Unusable(Exception):
     def __init__(self, text: str, status: int = 1) -> None:
         super().__init__(text)
         self.status = status
+
+
+def printable(text: str) -> str:
+    """Replace control characters, by which a server could control the terminal."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from responses_gateway.commands import printable
 from responses_gateway.commands.argument_types import positive
 from responses_gateway.conformance.checker import check_stream, frames
 from responses_gateway.conformance.levels import LEVELS, Level, Violation, counts_at
@@ -322,11 +323,6 @@ def _summary(checked: CheckedStream) -> str:
         result += f", {others} not counted"
     ending = f"{_count(checked.events, 'event')}, the last {printable(checked.terminal or 'unreadable')}"
     return f"{ending}: {result} at level {checked.level}"
-
-
-def printable(text: str) -> str:
-    """Replace control characters, by which a server could control the terminal."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _count(number: int, noun: str) -> str:

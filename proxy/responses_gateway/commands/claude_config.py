@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if args.env_key is not None and not _VARIABLE.fullmatch(args.env_key):
         raise Unusable("--env-key: expected the name of an environment variable", status=2)
     url = read_url(args.url)
-    home = args.claude_home or Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
+    home = args.claude_home or Path(os.environ.get("CLAUDE_CONFIG_DIR") or client_files.user_home() / ".claude")
     path = home / ("settings.json" if args.default else PROFILE)
     if args.restore:
         print(restore(path) if args.default else restore_own(path))

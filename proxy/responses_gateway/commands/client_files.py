@@ -23,6 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser, profile: str, for_all: str) -
     parser.add_argument("--restore", action="store_true", help="undo the last --write")
 
 
+def user_home() -> Path:
+    """Return the home of this user. Raises `Unusable` for one that has none, as in a container with any user id."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise Unusable("this user has no home: name a folder for it in the variable HOME") from None
+
+
 def change(path: Path, changed: Callable[[str], tuple[str, str]], *, with_backup: bool = True) -> str:
     """Change a file, which may be missing, and keep a backup beside it, unless it is written at each start, which would leave
     many. `changed` returns its new text, given the one that it has, and a note for the user. Returns what was done, as text.

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from responses_gateway.commands import Unusable
+from responses_gateway.commands.client_files import user_home
 from responses_gateway.commands.gateway_offer import is_on_this_machine
 from responses_gateway.commands.own_gateway import SWITCHES, VALUED, add_gateway_arguments
 
@@ -85,7 +86,7 @@ def find_program(name: str) -> str | None:
 
 def state_folder(name: str, environ: Mapping[str, str]) -> Path:
     """Return the folder of a client that is kept from one run to the next, apart from the user's own."""
-    state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    state = environ.get("XDG_STATE_HOME") or user_home() / ".local" / "state"
     return Path(state) / "responses-gateway" / name
 
 

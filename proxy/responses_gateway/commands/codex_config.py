@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print or write the configuration. Returns 0. Raises `Unusable`."""
     url = read_url(args.url)
-    home = args.codex_home or Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
+    home = args.codex_home or Path(os.environ.get("CODEX_HOME") or client_files.user_home() / ".codex")
     path = home / ("config.toml" if args.default else f"{PROFILE}.config.toml")
     if args.restore:
         print(restore(path) if args.default else restore_own(path))

@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from responses_gateway.backend.discovery.interface import Target
+from responses_gateway.commands import printable
 from responses_gateway.commands.argument_types import positive
-from responses_gateway.commands.check import printable
 from responses_gateway.commands.client_files import back_up
 from responses_gateway.commands.smoke_test import Step, run_smoke_test
 from responses_gateway.ended_tasks import end_tasks

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from responses_gateway.commands.check import printable
+from responses_gateway.commands import printable
 from responses_gateway.server.generation.replay import Replay, UnusableRecord, as_json, diff, replay
 from responses_gateway.server.recording.recorder import PATTERN
 
