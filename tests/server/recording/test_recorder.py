@@ -337,6 +337,19 @@ def test_the_oldest_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert other.exists()
 
 
+def test_a_record_that_another_worker_deletes_costs_no_other(tmp_path: Path) -> None:
+    gone = tmp_path / "exchange-0.jsonl"
+    gone.symlink_to(tmp_path / "deleted")  # is listed, and is not there
+
+    async def test() -> None:
+        async with simulated(record=tmp_path) as served:
+            await post(served, input="hi")
+
+    run(test())
+    gone.unlink()
+    assert [line(path, "request")["request"]["input"] for path in records(tmp_path)] == ["hi"]
+
+
 def test_a_slow_disk_does_not_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -146,10 +147,9 @@ class Recorder:
         if self._folder is None or not fnmatchcase(name, PATTERN) or "/" in name:
             return None
         self._thread.submit(lambda: None).result()
-        try:
+        with suppress(OSError):
             return (self._folder / name).read_text(encoding="utf-8")
-        except OSError:
-            return None
+        return None
 
     def folder(self) -> Path | None:
         """Return the folder with the records, if there ever was one, once what waits is written."""
@@ -190,7 +190,10 @@ class Recorder:
 
     def _make_room(self, folder: Path, size: int) -> None:
         """Delete the oldest records until `size` more bytes are within the limit. Their names sort by age."""
-        records = [(path, path.stat().st_size) for path in sorted(folder.glob(PATTERN))]
+        records: list[tuple[Path, int]] = []
+        for path in sorted(folder.glob(PATTERN)):
+            with suppress(FileNotFoundError):  # another worker has just deleted it
+                records.append((path, path.stat().st_size))
         total = size + sum(known for _, known in records)
         for path, known in records:
             if total <= self._limit:
