@@ -19,6 +19,7 @@ from responses_gateway.server.window import live_requests, workers
 from responses_gateway.server.window.live_requests import LiveRequests
 from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import SharedAnswer, Workers
+from responses_gateway.wire.errors import ApiError
 from tests.server.running_gateway import run, simulated
 from tests.server.window.looking import pictures
 from tests.waiting import PATIENCE
@@ -221,6 +222,18 @@ def test_a_worker_that_was_killed_is_forgotten(
             assert not left.exists()
             assert len(await asking.ask_all("recording")) == 1
             assert [session.closed for session in sessions] == [True]
+
+    run(test())
+
+
+def test_a_worker_that_is_busy_has_not_forgotten_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with two_workers(tmp_path) as (asking, _, there):
+            monkeypatch.setattr(workers, "ANSWER_TIMEOUT", 0.1)
+            there.permitted = asyncio.Semaphore(0)
+            with pytest.raises(ApiError, match="does not answer in time") as raised:
+                await asking.ask_owner("there-1", "requests")
+            assert raised.value.status == 503
 
     run(test())
 

@@ -29,7 +29,8 @@ T = TypeVar("T")
 _PREFIX = "window-"
 _SUFFIX = ".sock"
 # Seconds within which a worker has to answer; one that hangs is left out.
-_TIMEOUT = 5.0
+ANSWER_TIMEOUT = 5.0
+_BUSY = "The process that has this request does not answer in time. Please try again."
 # Connections to one worker: more questions at the same time wait for each other.
 _CONNECTIONS = 20
 # Seconds after which a socket that refuses connections is that of a worker that has ended.
@@ -89,14 +90,16 @@ class Workers:
         return [own, *(answer for answer in answers if not isinstance(answer, BaseException))]
 
     async def ask_owner(self, request_id: str, method: str, *arguments: Any) -> Any:
-        """Return the answer of the worker that has the request. Raise `ApiError`; 404 if that worker has ended."""
+        """Return the answer of the worker that has the request. Raise `ApiError`: 404 if that has ended, 503 if it is busy."""
         name = request_id.partition("-")[0]
         if name == self._name:
             return await self.ask_here(method, request_id, *arguments)
         if name in self._names():
             try:
                 return await self._ask(name, method, (request_id, *arguments))
-            except (aiohttp.ClientError, OSError, TimeoutError):
+            except TimeoutError:
+                raise ApiError(503, _BUSY, code="worker_busy") from None
+            except (aiohttp.ClientError, OSError):
                 pass  # it has just ended
         raise ApiError(404, "This request is not known here: it was never made, or its process has ended.", code="not_found")
 
@@ -131,7 +134,7 @@ class Workers:
         session = self._sessions.get(name)
         if session is None:
             connector = aiohttp.UnixConnector(str(self._socket_of(name)), limit=_CONNECTIONS)
-            session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=_TIMEOUT))
+            session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=ANSWER_TIMEOUT))
             self._sessions[name] = session
         return session
 
