@@ -45,7 +45,7 @@ class FakeView:
         return {"process": self.name, "last": len(self.ended), "running": [], "ended": ended}
 
     def recording(self) -> dict[str, Any]:
-        return {"always": False, "until": 0.0}
+        return {"always": False, "until": 0.0, "on": False}
 
     def intervals(self) -> list[dict[str, Any]]:
         self.asked["intervals"] += 1
@@ -293,7 +293,7 @@ def test_a_gateway_asks_itself_once_for_all_its_visitors(monkeypatch: pytest.Mon
         async with simulated() as served, AsyncExitStack() as stack:
             for _ in range(5):
                 visitor = await stack.enter_async_context(aclosing(pictures(served)))
-                assert (await anext(visitor))["recording"] == {"always": False, "until": 0.0}
+                assert (await anext(visitor))["recording"] == {"always": False, "until": 0.0, "on": False}
             assert asked == 1
 
     run(test())
