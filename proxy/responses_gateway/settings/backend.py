@@ -108,7 +108,7 @@ class BackendPool(BackendOptions):
     # `namespace/service`, or a service of the gateway's own namespace
     kubernetes: Annotated[str | None, only(_SERVICE.fullmatch, "expected the name of a service, or namespace/service")] = None
     # seconds between two looks
-    interval: Seconds = Field(default=5, ge=0.1, le=3600)
+    interval: float = Field(default=5, ge=0.1, le=3600, allow_inf_nan=False)
     # name or number of the service's port
     port: PortName = ""
     # URL of the API server, if the gateway does not run in the cluster

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, ByteSize, Field
 
 from responses_gateway.settings.mcp_servers import McpServersByLabel
-from responses_gateway.settings.section import OFF, HeaderKey, Seconds, Section, TextList, each, only
+from responses_gateway.settings.section import OFF, HeaderKey, Section, TextList, each, only
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
 
 SEARCH_SERVICES = ("searxng", "brave", "tavily", "exa")
@@ -49,7 +49,7 @@ class Hosted(Section):
     title = "Hosted tools"
     optional = True
 
-    hosted_call_timeout: Seconds = Field(default=60, gt=0, le=3600)
+    hosted_call_timeout: float = Field(default=60, gt=0, le=3600, allow_inf_nan=False)
     """Maximum time for one call of a hosted tool. After that, code in the sandbox is stopped, and loses its variables."""
     hosted_result_bytes: ByteSize = Field(default=ByteSize(64 * 1024), ge=1024)
     """Maximum size of a result as shown to the model; the rest is cut off."""
