@@ -1,5 +1,5 @@
-"""How tasks are kept for which nobody waits, how those are ended that nobody needs any more, those of a failed one among them,
-and how they wait so that they can be."""
+"""How tasks are kept for which nobody waits, how those go on that have no end, how those are ended that nobody needs any more,
+those of a failed one among them, and how they wait so that they can be."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ _S = TypeVar("_S")
 _T = TypeVar("_T")
 # Seconds between two looks at a condition.
 _INTERVAL = 0.02
+# Seconds until work begins again that a defect has ended.
+AFTER_DEFECT = 1.0
 
 
 class KeptTasks(set[asyncio.Task[_T]]):
@@ -28,6 +30,17 @@ class KeptTasks(set[asyncio.Task[_T]]):
         """Cancel those that run."""
         for task in self:
             task.cancel()
+
+
+async def keep_going(work: Callable[[], Coroutine[Any, Any, None]], on_defect: Callable[[Exception], object]) -> None:
+    """Do work that has no end of its own. If an exception has ended it that nobody expects, pass it to `on_defect`, and begin
+    it again after a pause: else it would rest as long as the process lives, and nobody would know. Return when it returns."""
+    while True:
+        try:
+            return await work()
+        except Exception as defect:
+            on_defect(defect)
+        await asyncio.sleep(AFTER_DEFECT)
 
 
 async def end_tasks(*tasks: asyncio.Future[Any] | None) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.pool_options import ALL, Share
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
-from responses_gateway.ended_tasks import end_tasks
+from responses_gateway.ended_tasks import end_tasks, keep_going
 from responses_gateway.extras import how_to_install
 from responses_gateway.hosted.documents import DocumentReader, pdf_obstacle
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
@@ -226,7 +226,8 @@ async def _open_store(settings: Settings, metrics: Metrics, stack: AsyncExitStac
     store = await open_store(settings)
     if store is not None:
         stack.push_async_callback(store.close)
-        stack.push_async_callback(end_tasks, asyncio.create_task(keep_up(store.upkeep, metrics)))
+        upkeep = keep_going(partial(keep_up, store.upkeep, metrics), metrics.report)
+        stack.push_async_callback(end_tasks, asyncio.create_task(upkeep))
     return store
 
 
@@ -264,8 +265,8 @@ def _start_timer(settings: Settings, responses: Responses, stack: AsyncExitStack
             activities = in_flight.activities
             history.sample(len(activities), sum(activity.chunks for activity in activities))
 
-    timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
-    stack.push_async_callback(end_tasks, timer)
+    timer = in_flight.run_timer(_tick_interval(settings), metrics.report, metrics.flush, logs.flush, sample)
+    stack.push_async_callback(end_tasks, asyncio.create_task(timer))
 
 
 async def _document_reader(settings: Settings) -> DocumentReader | None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-from responses_gateway.ended_tasks import end_tasks, wait_at_most
+from responses_gateway.ended_tasks import end_tasks, keep_going, wait_at_most
 from responses_gateway.state.fleet_counters import CountersUnavailable, FleetCounters, LimitRequest, Verdict
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import STORE_UP, Gauge
@@ -67,7 +67,7 @@ class Fleet:
     async def taking_part(self) -> AsyncIterator[None]:
         """Join the fleet, and leave it in the end."""
         await self._join()
-        reporting = asyncio.create_task(self._keep_reporting())
+        reporting = asyncio.create_task(keep_going(self._keep_reporting, self._metrics.report))
         try:
             yield
         finally:

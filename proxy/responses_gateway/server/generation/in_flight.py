@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
+from functools import partial
 from typing import Protocol
 
 from responses_gateway.ended_tasks import becomes_true
@@ -61,16 +62,21 @@ class InFlight:
             activity.abandon()
         await becomes_true(lambda: not self.activities, _CUT_TIMEOUT)
 
-    async def run_timer(self, interval: float, *housekeeping: Callable[[], None]) -> None:
+    async def run_timer(
+        self, interval: float, on_defect: Callable[[Exception], None], *housekeeping: Callable[[], None]
+    ) -> None:
         """Tick all activities every `interval` seconds, so that keep-alives and time limits cost nothing per chunk."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(interval)
-            for work in housekeeping:
-                work()
-            self._tick(loop.time())
+            now = loop.time()
+            _do_each([*housekeeping, *(partial(activity.tick, now) for activity in self.activities)], on_defect)
 
-    def _tick(self, now: float) -> None:
-        # Not in the loop of the timer, whose frame would keep the last activity until the next tick.
-        for activity in list(self.activities):
-            activity.tick(now)
+
+def _do_each(works: Iterable[Callable[[], None]], on_defect: Callable[[Exception], None]) -> None:
+    """Do each; not in the loop of the timer, whose frame would keep the last activity until the next tick."""
+    for work in works:
+        try:
+            work()
+        except Exception as defect:  # it must not stop the others
+            on_defect(defect)

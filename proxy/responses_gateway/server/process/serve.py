@@ -167,7 +167,7 @@ async def _serve_as_worker(
     sync = WorkerSync(parts, link.send, reload, server.renew_certificate)
     sync.receive(link.config.state.encode())
     await parts.pool.watch.first_checks()
-    await link.open(server.stop_signals, sync.receive)
+    await link.open(server.stop_signals, sync.receive, parts.metrics.report)
     await server.listen(listeners, link.table(), sync.report_change, link.folder)
     link.send(READY)
     logs.logger().info("worker ready", extra=logs.fields(pid=os.getpid(), version=version_line()))

@@ -15,12 +15,13 @@ import sys
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from responses_gateway.ended_tasks import end_tasks
+from responses_gateway.ended_tasks import end_tasks, keep_going
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.process.signals import StopSignals
 from responses_gateway.server.process.sockets import Listeners
@@ -81,10 +82,13 @@ class WorkerLink:
         operators = [socket.socket(fileno=number) for number in self.config.operators]
         return Listeners(clients, operators)
 
-    async def open(self, stop_signals: StopSignals, receive: Callable[[bytes], None]) -> None:
-        """Read the lines of the parent; `receive` gets all of them but the orders to end."""
+    async def open(
+        self, stop_signals: StopSignals, receive: Callable[[bytes], None], on_defect: Callable[[Exception], None]
+    ) -> None:
+        """Read the lines of the parent; `receive` gets all of them but the orders to end, and `on_defect` what it raises."""
         reader, self._writer = await asyncio.open_unix_connection(sock=self._connection, limit=_LONGEST_LINE)
-        self._tasks = [asyncio.create_task(self._read(reader, stop_signals, receive)), asyncio.create_task(self._stay_alive())]
+        reading = keep_going(partial(self._read, reader, stop_signals, receive), on_defect)
+        self._tasks = [asyncio.create_task(reading), asyncio.create_task(self._stay_alive())]
 
     def send(self, line: bytes) -> None:
         """Write a line to the parent, unless it has closed the link."""

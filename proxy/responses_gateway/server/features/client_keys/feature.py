@@ -45,7 +45,7 @@ async def _stored_keys(core: Core, stack: AsyncExitStack) -> StoredKeys | None:
     await stored.read()
     if stored.rows and not core.settings.identifies_clients:
         raise SettingsError(_OPENED)
-    stored.follow()
+    stored.follow(metrics.report)
     stack.push_async_callback(stored.close)
     metrics.samplers.append(lambda: metrics.set(ADMIN_KEYS, len(stored.rows)))
     return stored

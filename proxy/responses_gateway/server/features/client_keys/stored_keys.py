@@ -4,12 +4,12 @@ every few seconds, because other gateways with the same store change them, too."
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from pydantic import ValidationError
 
-from responses_gateway.ended_tasks import end_tasks
+from responses_gateway.ended_tasks import end_tasks, keep_going
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.settings import ApiKey, first_problem
 from responses_gateway.state import StoreUnavailable
@@ -46,9 +46,9 @@ class StoredKeys:
         """Tell whether this version of the gateway cannot tell what the key may do."""
         return self._keys.get(row) is None
 
-    def follow(self) -> None:
-        """Begin to look regularly for changes."""
-        self._task = asyncio.create_task(self._follow())
+    def follow(self, on_defect: Callable[[Exception], None]) -> None:
+        """Begin to look regularly for changes. `on_defect` gets exceptions that are no outage of the store."""
+        self._task = asyncio.create_task(keep_going(self._follow, on_defect))
 
     async def close(self) -> None:
         """Look no more."""

@@ -18,7 +18,7 @@ from typing import Literal
 
 from responses_gateway.backend.idle import load_of
 from responses_gateway.backend.pool_options import Share
-from responses_gateway.ended_tasks import end_tasks, wait_at_most
+from responses_gateway.ended_tasks import end_tasks, keep_going, wait_at_most
 from responses_gateway.request import Loss
 from responses_gateway.request.parameters.background_options import LONG_WINDOWS, long_window
 from responses_gateway.server.features.completion_windows.schedule import ModelSchedule
@@ -87,7 +87,7 @@ class CompletionWindows:
         self._schedules: dict[str, ModelSchedule] = {}  # by model
         self._beginning: dict[str, asyncio.Task[None]] = {}  # by response
         self._came = asyncio.Event()
-        self._task = asyncio.create_task(self._keep_up())
+        self._task = asyncio.create_task(keep_going(self._keep_up, responses.metrics.report))
 
     async def close(self) -> None:
         """Stop; what waits is begun by another process, or the next one."""
@@ -147,12 +147,8 @@ class CompletionWindows:
         while True:
             interval = INTERVAL
             self._came.clear()
-            try:
+            with suppress(StoreUnavailable):  # `Background` logs outages
                 interval = INTERVAL if await self.look() else QUIET_INTERVAL
-            except StoreUnavailable:  # `Background` logs outages
-                pass
-            except Exception as defect:  # without this, nothing would begin any more
-                self._metrics.report(defect)
             if interval == INTERVAL:
                 await asyncio.sleep(interval)
             else:

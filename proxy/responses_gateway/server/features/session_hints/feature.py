@@ -16,7 +16,7 @@ import msgspec
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.bounded_memory import TenantValues
-from responses_gateway.ended_tasks import KeptTasks
+from responses_gateway.ended_tasks import KeptTasks, keep_going
 from responses_gateway.request.who_asks.asker import MOST, MOST_OF_TENANT
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.session_hints.hints import affinity_of, all_hints, relayed, unique_id
@@ -127,7 +127,7 @@ class Threads:
 
 async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     threads = Threads(core.responses.pool, asyncio.get_running_loop().time)
-    stack.push_async_callback(threads.close, asyncio.create_task(threads.look()))
+    stack.push_async_callback(threads.close, asyncio.create_task(keep_going(threads.look, core.metrics.report)))
     return Opened(session_steps=[threads.with_route], session_notes=[threads.note], relayed_routes=[relayed])
 
 

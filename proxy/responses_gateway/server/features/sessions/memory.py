@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from responses_gateway.bounded_memory import TenantValues
-from responses_gateway.ended_tasks import end_tasks
+from responses_gateway.ended_tasks import end_tasks, keep_going
 from responses_gateway.request.who_asks import with_session
 from responses_gateway.server.features.sessions.agent_requests import (
     AgentRequest,
@@ -96,7 +96,8 @@ class SessionMemory:
         self._firsts: dict[str, Callable[[int], None]] = {}  # by name: adds its first response, as others may
         self._change = asyncio.Event()
         self._writing = asyncio.Lock()
-        self._task = None if store is None else asyncio.create_task(self._keep_up())
+        report = responses.metrics.report
+        self._task = None if store is None else asyncio.create_task(keep_going(self._keep_up, report))
 
     def read(self, ended: Sequence[RequestFacts]) -> None:
         """Take requests that have ended."""
@@ -202,13 +203,13 @@ class SessionMemory:
 
     async def _keep_up(self) -> None:
         while True:
+            if self._changed:
+                self._change.set()
             await self._change.wait()
             self._change.clear()
             async with self._writing:
                 await self.write()
             await asyncio.sleep(_INTERVAL)
-            if self._changed:
-                self._change.set()
 
 
 def _row(part: SessionPart) -> PartRow:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import aiohttp
 
-from responses_gateway.ended_tasks import end_tasks
+from responses_gateway.ended_tasks import end_tasks, keep_going
 from responses_gateway.hosted.public_connections import PublicResolver
 from responses_gateway.server.features.webhooks.signature import event_of, signed_headers, signing_key
 from responses_gateway.settings.background import WebhookEndpoint
@@ -59,7 +59,7 @@ class Webhooks:
         self._metrics = metrics
         self._sending: set[str] = set()  # the ids of what is being sent
         self._tasks = [asyncio.create_task(self._serve(name, endpoint)) for name, endpoint in endpoints.items()]
-        self._tasks.append(asyncio.create_task(self._count_waiting()))
+        self._tasks.append(asyncio.create_task(keep_going(self._count_waiting, metrics.report)))
 
     async def announce(self, response_id: str) -> None:
         """Note that the endpoints are to be notified of the end of a response. Raise `StoreUnavailable`."""

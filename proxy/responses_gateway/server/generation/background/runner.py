@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from responses_gateway.ended_tasks import KeptTasks, becomes_true, end_tasks
+from responses_gateway.ended_tasks import KeptTasks, becomes_true, end_tasks, keep_going
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.generation.background.event_log import EventLog
 from responses_gateway.server.generation.background.response import BackgroundResponse, end_lost
@@ -55,8 +55,9 @@ class Background:
         self._kept: dict[str, Creation] = {}  # those of connections that the store knows, by id
         self._worker = f"worker_{secrets.token_hex(8)}"
         self._tasks: KeptTasks[Any] = KeptTasks()
-        self._upkeep = asyncio.create_task(self._keep_up())
-        self._watching = asyncio.create_task(store.running.watch(self.cancel))
+        report = responses.metrics.report
+        self._upkeep = asyncio.create_task(keep_going(self._keep_up, report))  # else others would take over all that runs here
+        self._watching = asyncio.create_task(keep_going(partial(store.running.watch, self.cancel), report))
 
     async def start(self, response: BackgroundResponse, creation: Creation, generation: Generation) -> str:
         """Start a response, which ends the creation by itself; return it as it stands. Raise `StoreUnavailable`."""
@@ -179,8 +180,6 @@ class Background:
                 if not unavailable:
                     unavailable = True
                     logs.logger().error("the store fails", extra=logs.fields(error=str(error)))
-            except Exception as defect:  # without heartbeats, others would take over all that runs here
-                self._responses.metrics.report(defect)
             await asyncio.sleep(BEAT)
 
     async def renew_claims(self) -> None:

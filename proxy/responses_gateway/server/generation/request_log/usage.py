@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from responses_gateway.ended_tasks import end_tasks
+from responses_gateway.ended_tasks import end_tasks, keep_going
 from responses_gateway.server.generation.request_log.facts import Account, RequestFacts
 from responses_gateway.server.generation.request_log.metrics import KEY_TOKENS
 from responses_gateway.state import StoreUnavailable
@@ -51,7 +51,7 @@ class TokenUsage:
         self.ended = asyncio.Event()  # there is something to be counted, or stored
         self._metrics = metrics
         self._table = table
-        self._task = None if table is None else asyncio.create_task(self._keep_up())
+        self._task = None if table is None else asyncio.create_task(keep_going(self._keep_up, metrics.report))
 
     def add(self, account: Account, model: str, used: Usage) -> None:
         """Count a request that makes no response, and that a backend has answered."""
@@ -118,10 +118,12 @@ class TokenUsage:
         self.counted = defaultdict(_nothing)
         try:
             await self._table.add(counted, oldest)
-        except StoreUnavailable:  # `Background` logs outages
+        except Exception as error:
             for row, amounts in counted.items():
                 add_amounts(self.counted, row, amounts)
             self.ended.set()
+            if not isinstance(error, StoreUnavailable):  # `Background` logs outages
+                raise
 
 
 def _sums(counted: Mapping[Row, Sequence[int]], places: Sequence[int], first: int, last: int) -> Sums:
