@@ -20,7 +20,7 @@ from responses_gateway.server.process.reloading import Reloading
 from responses_gateway.settings import Settings, SettingsError
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import RECEIVED, create_app, serving
-from responses_gateway.state import client_keys
+from responses_gateway.state import StoreUnavailable, client_keys
 from tests.server.gateway_process import SEVERAL, program
 from tests.server.running_gateway import Answer, Reachable, Served, ask, assert_error, gateway, post, run, simulated, until
 from tests.thoroughness import one_in
@@ -242,6 +242,22 @@ def test_there_is_an_end_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
             assert_error(await admin(served, "POST", name="three"), 409, "too_many_keys")
             await admin(served, "DELETE", "one")
             await made(served, "three")
+
+    run(test())
+
+
+def test_a_key_is_told_though_the_store_fails_right_behind_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with keyed() as served:
+            with monkeypatch.context() as failing:
+
+                async def read(*_: Any) -> None:
+                    raise StoreUnavailable("it was shut down")
+
+                failing.setattr(client_keys.ClientKeyTable, "read", read)
+                bob = await made(served, "bob")
+            assert ("bob", "admin") in await names(served)
+            assert await status(served, bob) == 200
 
     run(test())
 

@@ -4,6 +4,7 @@ A key is shown once, to whoever has it made; the store has its hash. All workers
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from responses_gateway.server.http.routes import ASK_ALL
 from responses_gateway.settings import ApiKey, Settings
 from responses_gateway.settings.access import unreachable_limits
 from responses_gateway.settings.keys import NAME_RULE, hash_of, is_key_name, new_key
+from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.client_keys import MOST_KEYS
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -75,7 +77,8 @@ class AdminKeys:
         if outcome == "full":
             raise ApiError(409, f"There are {MOST_KEYS} keys already. Revoke some that nobody uses.", code="too_many_keys")
         logs.logger().info("client key added", extra=logs.fields(key=name))
-        await request.app[ASK_ALL](READ_KEYS)
+        with suppress(StoreUnavailable):  # the key is there, and nobody could be told it later; it is read again soon
+            await request.app[ASK_ALL](READ_KEYS)
         created_at = next((row.created_at for row in stored.rows if row.name == name), None)
         answer = {**self._shown(name, _details(key), "admin", created_at), "key": secret}
         return web.json_response(answer, status=201, headers={"Cache-Control": "no-store"})
