@@ -67,7 +67,7 @@ class RedisLog:
         await self._readers.aclose()
 
     async def append(self, response_id: str, row: EventRow) -> bool:
-        own = self._written.setdefault(response_id, [])
+        own = self._written.get(response_id, [])
         expected = f"{own[-1].next}-0" if own else "0-0"
         result = await self._write(response_id, expected, row, _ABANDONED)
         if result == 0:
@@ -75,7 +75,7 @@ class RedisLog:
             data = b"".join(piece.data for piece in pieces)
             whole = EventRow(pieces[0].first, row.next, data, b"".join(piece.journal for piece in pieces))
             result = await self._write(response_id, "", whole, _ABANDONED)
-        own.append(row)
+        self._written.setdefault(response_id, own).append(row)  # of what has never come here nothing is to stay
         return result > 0
 
     async def adopt(self, response_id: str) -> Sequence[EventRow]:
