@@ -102,6 +102,25 @@ def test_postgresql_comes_back_after_the_end(own_postgres: PostgresServer) -> No
     run(test())
 
 
+def test_connections_to_a_server_that_writes_nothing_are_not_kept(own_postgres: PostgresServer) -> None:
+    """As when its name leads to a standby for a while: that keeps a connection open, and never writes."""
+
+    async def test() -> None:
+        url = own_postgres.fresh_database()
+        async with serving(create_app()) as backend, gateway(backend, store=url) as served:
+            first = (await post(served)).final["id"]
+            with psycopg.connect(url, autocommit=True) as operator:
+                operator.execute("ALTER DATABASE postgres SET default_transaction_read_only = on")
+                operator.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+                for _ in range(10):  # on each connection
+                    assert_error(await post(served, background=True, stream=False), 503)
+                operator.execute("ALTER DATABASE postgres RESET default_transaction_read_only")
+            for _ in range(10):
+                await assert_there(served, first)
+
+    run(test())
+
+
 def test_the_end_of_a_response_does_not_wait_for_a_database_that_hangs(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

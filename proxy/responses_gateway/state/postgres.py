@@ -111,12 +111,12 @@ class Postgres:
                 return self._once(work, isolation, again=attempt > 0)
             except (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation) as error:
                 last: psycopg.Error = error
-            except _LOST as error:  # try once more with a new connection
+            except psycopg.Error as error:  # try once more with a new connection: this one may lead to a standby by now
                 last = error
+                if connection := self._connections.pop(threading.get_ident(), None):
+                    connection.close()
                 if attempt:
                     break
-            except psycopg.Error as error:
-                raise StoreUnavailable(str(error)) from error
         raise StoreUnavailable(str(last)) from last
 
     def _once(self, work: Callable[[Sql], T], isolation: IsolationLevel, *, again: bool = False) -> T:
