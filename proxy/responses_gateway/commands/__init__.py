@@ -10,6 +10,11 @@ class Unusable(Exception):
         self.status = status
 
 
+def fits_header(text: str) -> bool:
+    """Tell whether a header can have a text, such as a key."""
+    return text.isascii() and text.isprintable()
+
+
 def printable(text: str) -> str:
     """Replace control characters, by which a server could control the terminal."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

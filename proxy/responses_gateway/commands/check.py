@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from responses_gateway.commands import printable
+from responses_gateway.commands import fits_header, printable
 from responses_gateway.commands.argument_types import positive
 from responses_gateway.conformance.checker import check_stream, frames
 from responses_gateway.conformance.levels import LEVELS, Level, Violation, counts_at
@@ -176,7 +176,7 @@ def _fetch(args: argparse.Namespace, protocol: CheckedProtocol) -> bytes:
         headers["authorization"] = f"Bearer {api_key}"
     if args.client == "codex":
         headers["originator"] = "codex_exec"  # by this header a server knows Codex
-    if not all(value.isascii() and value.isprintable() for value in headers.values()):
+    if not all(map(fits_header, headers.values())):
         raise UnusableStream("the API key contains characters that a header may not have")
     try:
         with client_of(base, headers=headers, timeout=args.timeout) as client:

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from responses_gateway.backend.discovery.interface import Target
-from responses_gateway.commands import printable
+from responses_gateway.commands import fits_header, printable
 from responses_gateway.commands.argument_types import positive
 from responses_gateway.commands.client_files import back_up
 from responses_gateway.commands.smoke_test import Step, run_smoke_test
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Examine and report. Return the exit status: 0 (works), 1 (broken) or 2 (could not be examined)."""
     api_key = (args.api_key or os.environ.get("OPENAI_API_KEY", "")).strip() or None
-    if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
+    if api_key is not None and not fits_header(api_key):
         return _unusable("the API key contains characters that a header may not have")
     if args.gateway is not None and args.url is not None:
         return _unusable("--gateway takes the place of the backend's URL: leave out one of them")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from responses_gateway.commands import Unusable
+from responses_gateway.commands import Unusable, fits_header
 from responses_gateway.settings import Settings, backend_url
 from responses_gateway.wire.hosts.addresses import is_loopback
 
@@ -98,7 +98,7 @@ def header_key(name: str, environ: Mapping[str, str]) -> str:
     """Return the key in a variable; empty if it is not set. Files of secrets often end with a line break, which is no part of
     it. Raises `Unusable` for one that no header can have."""
     key = environ.get(name, "").strip()
-    if not key.isascii() or not key.isprintable():
+    if not fits_header(key):
         raise Unusable(f"the key in {name} contains characters that a header may not have")
     return key
 

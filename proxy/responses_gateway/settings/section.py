@@ -17,7 +17,7 @@ _VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
 # A password in the URL of a database, which may have an `@` in it, or stand among the parameters.
 _PASSWORD = re.compile(r"(://[^:/@]*:).*(?=@)|([?&]\w*password=)[^&]*")
 
-# At most some 30 years, because clocks do not count as far as a number goes.
+# At most some 30 years, because clocks do not count further. A field loses its own `le` to this one: such a field is a `float`.
 Seconds = Annotated[float, Field(allow_inf_nan=False, le=1e9)]
 # What programs that count in floating point can still count, such as the window in a browser.
 Amount = Annotated[int, Field(ge=0, le=2**53 - 1)]

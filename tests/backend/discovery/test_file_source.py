@@ -209,6 +209,7 @@ def test_all_workers_follow_one_watch_and_pools_are_reloaded(tmp_path: Path, wor
         ({"kubernetes": "a/b/c"}, "kubernetes: expected the name of a service"),
         ({"file": ["x"], "port": "http"}, "`port` has no effect with `file`"),
         ({"kubernetes": "vllm", "interval": 3}, "`interval` has no effect with `kubernetes`"),
+        ({"file": ["x"], "interval": 3601}, "interval: must be at most 3600"),
         ({"file": ["x"], "intervall": 3}, "unknown key intervall (did you mean interval?)"),
         ({"kubernetes": "vllm", "api": "http://10.0.0.1"}, "api: expected the URL of an API server"),
     ],

@@ -70,15 +70,21 @@ asyncio.run(answer())
 """
 
 
+def feature_with(**additions: Any) -> Feature:
+    """Return a feature that adds this to the gateway."""
+
+    async def opened(_core: Core, _stack: AsyncExitStack) -> Opened:
+        return Opened(**additions)
+
+    return Feature("added", None, opened)
+
+
 def test_a_defect_in_what_a_feature_notes_of_an_answer_is_reported_and_the_request_ends_all_the_same() -> None:
     def note(*_: object) -> dict[str, Any]:
         raise TypeError("a note that fails")
 
-    async def opened(_core: Core, _stack: AsyncExitStack) -> Opened:
-        return Opened(tool_notes=[note])
-
     async def test() -> None:
-        features = [*FEATURES, Feature("broken", None, opened)]
+        features = [*FEATURES, feature_with(tool_notes=[note])]
         async with serving(create_simulator()) as url, gateway(url, features=features, concurrent_requests=1) as served:
             for stream in (True, False, True):
                 answer = await post(served, input="hi", tools=[{"type": "function", "name": "f"}], stream=stream)
@@ -95,11 +101,8 @@ def test_a_defect_behind_the_head_of_a_stream_ends_the_connection() -> None:
     async def conclude(*_: object) -> None:
         raise TypeError("a conclusion that fails")
 
-    async def opened(_core: Core, _stack: AsyncExitStack) -> Opened:
-        return Opened(conclusions=[conclude])
-
     async def test() -> None:
-        features = [*FEATURES, Feature("broken", None, opened)]
+        features = [*FEATURES, feature_with(conclusions=[conclude])]
         async with serving(create_simulator()) as url, gateway(url, features=features, concurrent_requests=1) as served:
             for _ in range(2):
                 client = await RawClient.connect(served)

@@ -105,7 +105,7 @@ class Recorder:
         is the API that it came through."""
         if time.time() >= self.until:
             return None
-        recorded = self._as_recorded(settings)
+        recorded = self._as_recorded(settings)  # before the keys are used, because it adds those of new settings
         keys = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)
         secrets = {*self._keys, *keys, headers.get("Cookie", "")}
         return Recording(

@@ -203,14 +203,13 @@ async def context_at(
     place, conversation, tokens, session, first = continued
     items = request.input if isinstance(request.input, list) else []
     named = _with_ids(items)
-    if thoughts := [item["id"] for item in named if _lacks_its_text(item)]:
-        stored = await store.histories.find(tenant, thoughts)
-        items = [stored.get(item["id"], item) if _lacks_its_text(item) else item for item in items]
-        request = request.model_copy(update={"input": items})
-        named = _with_ids(items)
-    ids = [item["id"] for item in named if _is_reference(item)]
+    thoughts = {item["id"] for item in named if _lacks_its_text(item)}
+    ids = [item["id"] for item in named if item["id"] in thoughts or _is_reference(item)]
     history = await store.histories.items(place, known) if place else ()
     references = await store.histories.find(tenant, ids) if ids else {}
+    if thoughts and references:
+        items = [references.get(item["id"], item) if _lacks_its_text(item) else item for item in items]
+        request = request.model_copy(update={"input": items})
     compactions = [index for index, item in enumerate(history) if "encrypted_content" in item and is_compaction(item)]
     inputs = await store.histories.inputs(place, compactions) if compactions else frozenset[int]()
     context = Context(

@@ -212,8 +212,7 @@ def account_of(reservation: Reservation | None) -> Account:
 
 def client_name(headers: Mapping[str, str]) -> str:
     """Return what a client calls itself: Codex in `originator`, others in `User-Agent`. A header may have any bytes."""
-    name = (headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME]
-    return name if name.isascii() else sendable(name)
+    return sendable((headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME])
 
 
 def _outcome(facts: RequestFacts) -> str:
