@@ -148,5 +148,6 @@ RECORDED = {
 NOT_COMPARED = {
     "openai": "vLLM reads harmony with a vocabulary file of its own that has to be downloaded",
     "muse": "vLLM has it since 0.33, of which there is no build for processors",
+    "solar_open2": "vLLM does not have it",
     "cohere_command": "vLLM hands it to a compiled parser of another package",
 }

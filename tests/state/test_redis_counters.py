@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ import pytest
 from responses_gateway.state.fleet_counters import CountersUnavailable, LimitRequest
 from tests.server.running_gateway import run
 from tests.state.database_servers import RedisServer
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from responses_gateway.state.redis_counters import RedisCounters
@@ -118,5 +119,35 @@ def test_a_server_that_is_away_or_hangs_is_reported_as_such(redis_server: RedisS
             redis_server.start()
             first, second = await asyncio.gather(shared.take("a:1", REQUEST), shared.take("a:1", REQUEST))
             assert {round(first.requests_left), round(second.requests_left)} == {98, 99}
+
+    run(test())
+
+
+def test_a_loop_of_commands_ends_wherever_it_is_cancelled(redis_server: RedisServer) -> None:
+    """The driver drops what comes right behind the sending: a gateway that was stopped then did not end."""
+    from responses_gateway.state.redis import RedisLog  # noqa: PLC0415  (its driver is an extra)
+
+    async def test() -> None:
+        log = RedisLog(redis_server.url)
+        async with counters(redis_server) as shared:
+
+            async def go_on(command: Callable[[], Awaitable[object]]) -> None:
+                while True:
+                    await command()
+
+            for command in (
+                lambda: shared.report("a:1", [REQUEST]),
+                lambda: shared.take("a:1", REQUEST),
+                lambda: log.delete("r"),
+            ):
+                await command()
+                for steps in range(40):
+                    task = asyncio.create_task(go_on(command))
+                    for _ in range(steps):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    done, _ = await asyncio.wait([task], timeout=PATIENCE)
+                    assert done, steps
+        await log.close()
 
     run(test())

@@ -169,7 +169,7 @@ async def within(seconds: float, command: Awaitable[T], unavailable: type[Except
     """Return the answer to a command for which a request waits. Raise `unavailable` if there is none in so many seconds."""
     try:
         async with asyncio.timeout(seconds):
-            return await command
+            return await _uncancelled(command)
     except TimeoutError:
         raise unavailable(f"no answer within {seconds:g} seconds") from None
     except (exceptions.RedisError, OSError) as error:
@@ -182,9 +182,21 @@ def _send(client: Any, *words: str | int) -> Awaitable[Any]:
 
 async def _translating_errors(command: Awaitable[T]) -> T:
     try:
-        return await command
+        return await _uncancelled(command)
     except (exceptions.RedisError, OSError) as error:
         raise EventsUnavailable(f"the log of running responses cannot be reached: {error}") from error
+
+
+async def _uncancelled(command: Awaitable[T]) -> T:
+    """Return the answer to a command, unless its task was cancelled meanwhile. Before Python 3.12 the driver drops a wish
+    to cancel that comes while data are sent (`asyncio.wait_for`): a loop of commands would go on, and a stop wait forever."""
+    task = cast("asyncio.Task[Any]", asyncio.current_task())
+    cancelled = task.cancelling()
+    try:
+        return await command
+    finally:
+        if task.cancelling() > cancelled:
+            raise asyncio.CancelledError
 
 
 def _keys(response_id: str) -> list[str]:
