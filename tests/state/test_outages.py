@@ -393,6 +393,33 @@ def test_a_trainer_is_told_of_a_store_that_goes_away_and_others_are_not_kept_wai
     run(test())
 
 
+def test_a_trainer_is_told_that_postgresql_is_read_only(postgres_url: str) -> None:
+    """As a standby is, or a server whose disk is full: of a rollout that has calls, too, and of a request without a store."""
+    headers = {"X-Rollout-Id": "ep1"}
+
+    async def test() -> None:
+        async with serving(create_app()) as url, gateway(url, store=postgres_url) as served:
+            first = (await post(served, stream=False, headers=headers)).json["id"]
+            make_read_only(postgres_url, "on")
+            for rollout in ("ep1", "ep2"):
+                assert_error(await post(served, store=False, stream=False, headers={"X-Rollout-Id": rollout}), 503)
+            assert [call["id"] for call in (await ask(served, "GET", "/rollouts/ep1")).json["calls"]] == [first]
+            make_read_only(postgres_url, "off")
+            second = (await post(served, store=False, stream=False, headers=headers)).json["id"]
+            calls = (await ask(served, "GET", "/rollouts/ep1")).json["calls"]
+            assert [call["id"] for call in calls] == [first, second]
+
+    run(test())
+
+
+def make_read_only(url: str, value: str) -> None:
+    """Let a database take nothing more, or again; those that are connected connect again."""
+    with psycopg.connect(url, autocommit=True, options="-c default_transaction_read_only=off") as other:
+        other.execute(f'ALTER DATABASE "{other.info.dbname}" SET default_transaction_read_only = {value}')
+        others = "datname = current_database() AND pid <> pg_backend_pid()"
+        other.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+
+
 def test_the_file_is_damaged_and_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     kept = tmp_path / "kept"

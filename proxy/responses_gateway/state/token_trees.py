@@ -132,8 +132,9 @@ class TokenTreeTable:
         elif row is not None:
             if row[1] >= MOST_CALLS:
                 raise TreeFull
-            if expires_at - row[2] > self.retention / 100:  # else nothing is written
-                sql.execute("UPDATE token_trees SET expires_at = ? WHERE key = ?", (expires_at, row[0]))
+            # Mostly this writes nothing, but it is refused where nothing can be written, because the call could not be kept.
+            statement = "UPDATE token_trees SET expires_at = ? WHERE key = ? AND expires_at < ?"
+            sql.execute(statement, (expires_at, row[0], expires_at - self.retention / 100))
             return
         delete_expired(sql, now, _BATCH)
         add_row(sql, "token_trees", {"tenant": tenant, "name": name, "expires_at": expires_at})
@@ -425,5 +426,4 @@ def packed(ids: array[int]) -> bytes:
 
 def _ids(data: bytes) -> array[int]:
     data = bytes(data)
-    ids: array[int] = array(chr(data[0]), data[1:])
-    return ids if ids.typecode == "q" else array("q", ids)
+    return array("q", array(chr(data[0]), data[1:]))
