@@ -213,6 +213,6 @@ def _last_version(raw: msgspec.Raw) -> str | None:
     """Return the version of the weights that sampled the last tokens."""
     try:
         versions = msgspec.json.decode(raw, type=list[_WeightVersion] | None)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return str(versions[-1].version) if versions and versions[-1].version is not None else None

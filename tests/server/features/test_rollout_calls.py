@@ -91,6 +91,27 @@ def test_a_call_whose_name_has_half_a_character_is_on_record(include: list[str])
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        ({"finish_reason": "st\ud83d"}, "st?"),
+        ({"finish_reason": "stop", "weight_versions": [{"version": "\ud83d"}]}, "stop"),
+        ({"finish_reason": "stop", "weight_versions": [{"version": "BYTE"}]}, "stop"),
+    ],
+)
+def test_a_call_whose_end_or_weights_have_a_part_of_a_character_is_on_record(last: dict[str, Any], reason: str) -> None:
+    async def test() -> None:
+        end = chunk(None, choices=[{"index": 0, "delta": {}, **last}]).replace(b"BYTE", b"\xff")
+        stream = streaming(chunk({"content": "hi"}), end, b"data: [DONE]\n\n")
+        async with backend(stream) as server, gateway(server.url, store="memory") as served:
+            for number in range(2):
+                calls = await calls_of(served, "ep1", input="hi", stream=bool(number))
+            assert [call["finish_reason"] for call in calls] == [reason] * 2
+            assert (await output_of(served, calls[-1]["response_id"]))[0]["status"] == "completed"
+
+    run(test())
+
+
 def test_a_history_that_was_changed_is_sent_as_messages_and_on_record() -> None:
     async def test() -> None:
         async with simulated() as served:

@@ -24,6 +24,7 @@ from responses_gateway.stream.sampling import CallRecorder, Left, SampledTokens
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.added_fields import AddedField
+from responses_gateway.wire.json_text import quoted
 from responses_gateway.wire.tools import ToolTable
 
 # What a server is asked for, by its name in the list of models: ids, log probabilities, and the version of its weights.
@@ -143,7 +144,7 @@ class ResponseKeeper:
             link = None if prompt is None or partial else _link_of(prompt, items, translator.options.tools, policy)
             call_id = response_id if sampled is self.recorder.calls[-1] else f"{response_id}.{number + 1}"
             thread = None if partial else asker.thread
-            details = msgspec.json.encode(self._details(translator, number, tokens, items))
+            details = quoted(msgspec.to_builtins(self._details(translator, number, tokens, items)))
             kept = CallTokens(tokens.prompt, tokens.ids, tokens.log_probs)
             records.append(CallRecord(call_id, response_id, asker.kind, thread, details, kept, link))
         return records
@@ -159,7 +160,6 @@ class ResponseKeeper:
     ) -> CallDetails:
         sampled = self.recorder.calls[number]
         asker = self.prepared.caller.asker
-        who = (asker.session, asker.thread, asker.parent, asker.agent)
         outcome = self._prompts[number].outcome if number < len(self._prompts) else NO_IDS
         misfit = outcome.misfit_in(tokens.prompt)
         hidden = translator.lifecycle.writer is not translator.writer  # the client has other items
@@ -169,7 +169,7 @@ class ResponseKeeper:
             tokens.finish_reason,
             tokens.weight_version,
             sampled.backend,
-            *who,
+            *(asker.session, asker.thread, asker.parent, asker.agent),
             # Why there are no tokens comes first, and before absent log probabilities what became of the prompt.
             tokens.reason if tokens.ids is None else misfit or tokens.reason,
             outcome.ids is not None and tokens.prompt is not None and misfit is None,
