@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from responses_gateway.commands import check
+from responses_gateway.commands import check, gateway_offer
 from tests.conformance.broken_streams import OPENAI
 from tests.conformance.message_streams import FULL, without
 from tests.conformance.message_streams import encode as encode_messages
@@ -275,7 +275,7 @@ def test_a_stream_that_breaks_off_before_its_first_event_ends_with_2() -> None:
 
 
 def test_a_stream_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(check, "MAX_BYTES", 1000)
+    monkeypatch.setattr(gateway_offer, "MAX_BYTES", 1000)
     assert Server(encode(good())).check() == 2
     assert "more than 1000 bytes" in capsys.readouterr().err
 
@@ -289,6 +289,7 @@ def test_a_stream_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch, capsy
         (b"<h1>gone</h1>", "HTTP 404: <h1>gone</h1>"),
         (b"<html>\r\n<h1>gone</h1>\r\n", "HTTP 404: <html> <h1>gone</h1>"),
         (b"", "HTTP 404\n"),
+        (b"[" * 100_000, f"HTTP 404: {'[' * 200}\n"),
     ],
 )
 def test_an_http_error_is_shown_and_ends_with_2(capsys: pytest.CaptureFixture[str], body: bytes, message: str) -> None:

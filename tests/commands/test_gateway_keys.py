@@ -81,6 +81,7 @@ def test_what_the_gateway_refuses_is_said(capsys: pytest.CaptureFixture[str], mo
     [
         "<html>",
         "[]",
+        "[" * 100_000,
         "{}",
         '{"data": [{}]}',
         '{"data": [{"name": 3, "source": "admin"}]}',

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from responses_gateway.cli import main
+from responses_gateway.commands import gateway_offer
 from responses_gateway.simulator import create_app, serving
 from tests.server.gateway_process import program
 from tests.server.process.test_sockets import certificate
@@ -142,6 +143,46 @@ def test_a_user_without_a_home_is_told(
     monkeypatch.setenv("HOME", "~")  # as for a user id that no file of users has
     assert main(command) == 1
     assert "this user has no home" in capsys.readouterr().err
+
+
+ASKING = [["check"], ["doctor", "--gateway"], ["codex-config", "--url"], ["claude-config", "--url"]]
+
+
+@pytest.mark.parametrize("command", ASKING, ids=" ".join)
+@pytest.mark.parametrize("status", [200, 404, 502])
+def test_an_answer_that_is_nested_too_deeply_or_does_not_end_is_no_gateways(
+    status: int, command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gateway_offer, "MAX_BYTES", 1_000_000)
+    endless = False
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        headers = {"Content-Type": "application/json", "Server": "responses-gateway"}
+        if not endless:
+            return web.Response(text="[" * 100_000, status=status, headers=headers)
+        stream = web.StreamResponse(status=status, headers=headers)
+        await stream.prepare(request)
+        while True:
+            await stream.write(b"[" * 100_000)
+
+    async def test() -> None:
+        nonlocal endless
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", answer)
+        async with serving(app) as url:
+            assert await asyncio.to_thread(main, [*command, url]) in (1, 2)
+            assert url in capsys.readouterr().err
+            endless = True
+            assert await asyncio.to_thread(main, [*command, url]) in (1, 2)
+            assert "sent more than 1000000 bytes" in capsys.readouterr().err
+
+    run(test())
+
+
+@pytest.mark.parametrize("command", ASKING, ids=" ".join)
+def test_what_is_no_url_is_said(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "http://[::1"]) == 2
+    assert "not a valid URL" in capsys.readouterr().err
 
 
 def test_what_a_server_says_cannot_write_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -287,6 +287,7 @@ def test_a_request_that_was_too_large_is_said(
     [
         ("", "not a record"),
         ("hello", "not a record"),
+        ("[" * 100_000, "not a record"),
         ('{"some": "thing"}', "not a record"),
         ("[1]", "not a record"),
         ('{"record": 99}', "format 99"),

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from responses_gateway.commands import fits_header, printable
+from responses_gateway.commands import Unusable, fits_header, printable
 from responses_gateway.commands.argument_types import positive
 from responses_gateway.conformance.checker import check_stream, frames
 from responses_gateway.conformance.levels import LEVELS, Level, Violation, counts_at
@@ -37,7 +37,6 @@ _HEADINGS: dict[Level, str] = {
 }
 # The answer to a small request is far shorter.
 _MOST_TOKENS = 2048
-MAX_BYTES = 64 * 1024 * 1024
 
 _WEATHER_TOOL: dict[str, Any] = {
     "type": "function",
@@ -64,10 +63,6 @@ class CheckedProtocol(NamedTuple):
     request: Callable[[str, str, bool], dict[str, Any]]
     headers: dict[str, str]
     check: Callable[[bytes, bool], list[Violation]]
-
-
-class UnusableStream(Exception):
-    """There is no stream to check; the text says why."""
 
 
 class CheckedStream(NamedTuple):
@@ -125,10 +120,10 @@ def run(args: argparse.Namespace) -> int:
     try:
         protocol = PROTOCOLS[args.protocol]
         if args.client == "codex" and protocol.name != "Responses":
-            raise UnusableStream("--client codex needs --protocol responses: Codex reads no other streams")
+            raise Unusable("--client codex needs --protocol responses: Codex reads no other streams")
         data = _fetch(args, protocol) if args.target.lower().startswith(("http://", "https://")) else _read(args.target)
         checked = _check(args.target, data, protocol, args.level, codex=args.client == "codex")
-    except UnusableStream as error:
+    except Unusable as error:
         print(f"responses-gateway check: {printable(str(error))}", file=sys.stderr)
         return UNUSABLE
     if args.json:
@@ -141,9 +136,9 @@ def run(args: argparse.Namespace) -> int:
 def _check(target: str, data: bytes, protocol: CheckedProtocol, level: Level, *, codex: bool) -> CheckedStream:
     texts = [frame.data for frame in frames(data) if frame.data != "[DONE]"]
     if not texts:
-        raise UnusableStream(f"{target} contains no server-sent events")
+        raise Unusable(f"{target} contains no server-sent events")
     if '"chat.completion.chunk"' in texts[0]:
-        raise UnusableStream(f"{target} is a stream of Chat Completions, not of the {protocol.name} API")
+        raise Unusable(f"{target} is a stream of Chat Completions, not of the {protocol.name} API")
     return CheckedStream(target, len(texts), _event_type(texts[-1]), protocol.check(data, codex), level)
 
 
@@ -162,7 +157,7 @@ def _read(target: str) -> bytes:
     try:
         return sys.stdin.buffer.read() if target == "-" else Path(target).read_bytes()
     except OSError as error:
-        raise UnusableStream(f"cannot read {target}: {error.strerror}") from None
+        raise Unusable(f"cannot read {target}: {error.strerror}") from None
 
 
 def _fetch(args: argparse.Namespace, protocol: CheckedProtocol) -> bytes:
@@ -177,7 +172,7 @@ def _fetch(args: argparse.Namespace, protocol: CheckedProtocol) -> bytes:
     if args.client == "codex":
         headers["originator"] = "codex_exec"  # by this header a server knows Codex
     if not all(map(fits_header, headers.values())):
-        raise UnusableStream("the API key contains characters that a header may not have")
+        raise Unusable("the API key contains characters that a header may not have")
     try:
         with client_of(base, headers=headers, timeout=args.timeout) as client:
             model = args.model or _first_model(client, base)
@@ -187,7 +182,7 @@ def _fetch(args: argparse.Namespace, protocol: CheckedProtocol) -> bytes:
             return _stream(client, base + protocol.path, protocol.request(model, question, args.tools))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         advice = "SSL_CERT_FILE names a file of your own authority" if "certificate" in str(error) else "is it running?"
-        raise UnusableStream(f"cannot reach {base}: {str(error) or type(error).__name__}: {advice}") from None
+        raise Unusable(f"cannot reach {base}: {str(error) or type(error).__name__}: {advice}") from None
 
 
 def _base_url(url: str, path: str) -> str:
@@ -229,31 +224,29 @@ def _first_model(client: httpx.Client, base: str) -> str:
     answer = client.get(f"{base}/models", headers={"accept": "application/json"})
     if answer.is_error:
         advice = "give the server's key with --api-key" if answer.status_code == 401 else "name a model with --model"
-        raise UnusableStream(f"{base}/models answered {_http_error(answer).rstrip('.')}; {advice}")
+        raise Unusable(f"{base}/models answered {_http_error(answer).rstrip('.')}; {advice}")
     try:
         return str(answer.json()["data"][0]["id"])
-    except (ValueError, LookupError, TypeError):
-        raise UnusableStream(f"{base}/models lists no model; name one with --model") from None
+    except (ValueError, RecursionError, LookupError, TypeError):
+        raise Unusable(f"{base}/models lists no model; name one with --model") from None
 
 
 def _stream(client: httpx.Client, url: str, request: dict[str, Any]) -> bytes:
     with client.stream("POST", url, json=request) as answer:
         if not answer.is_success:
             answer.read()
-            raise UnusableStream(f"{url} answered {_http_error(answer)}")
+            raise Unusable(f"{url} answered {_http_error(answer)}")
         kind = answer.headers.get("content-type", "")
         if not kind.startswith("text/event-stream"):
-            raise UnusableStream(f"{url} answered with {kind or 'no content type'}, not with a stream")
-        return _received(answer.iter_bytes(), url)
+            raise Unusable(f"{url} answered with {kind or 'no content type'}, not with a stream")
+        return _received(answer.iter_bytes())
 
 
-def _received(pieces: Iterable[bytes], url: str) -> bytes:
+def _received(pieces: Iterable[bytes]) -> bytes:
     data = bytearray()
     try:
         for piece in pieces:
             data += piece
-            if len(data) > MAX_BYTES:
-                raise UnusableStream(f"{url} sent more than {MAX_BYTES} bytes")
     except httpx.HTTPError as error:
         # What came before is checked: that its end is missing is the result.
         print(f"responses-gateway check: the stream broke off: {str(error) or type(error).__name__}", file=sys.stderr)
@@ -267,7 +260,7 @@ def _http_error(answer: httpx.Response) -> str:
     status = f"HTTP {answer.status_code}"
     try:
         body = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         text = " ".join(answer.text.split())  # of a page of a proxy, for example, on one line
         return f"{status}: {text[:200]}" if text else status
     error = body.get("error", body) if isinstance(body, dict) else body

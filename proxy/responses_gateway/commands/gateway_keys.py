@@ -60,7 +60,7 @@ class GatewayKeys(NamedTuple):
             value = answer.json()
         except httpx.HTTPError:
             raise Unusable(f"no gateway answers at {self.url}: is it running, and is --url right?") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict) and answer.is_success:
             return value

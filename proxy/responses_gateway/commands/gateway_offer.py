@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +18,8 @@ DEFAULT_URL = f"http://{Settings().host}:{Settings().port}"
 _LISTING_TIMEOUT = 15.0
 # Tokens that an agent needs to work a little before it compacts.
 _SMALLEST_WINDOW = 32_768
+# The longest body that is read, unpacked: a server may never end.
+MAX_BYTES = 64 * 1024 * 1024
 # How much of an error is shown, in characters.
 _MESSAGE_LIMIT = 300
 # What an error says to those who have not named a model.
@@ -119,7 +121,7 @@ def _listed(url: str, env_key: str | None, environ: Mapping[str, str]) -> dict[s
         raise BackendDown(f"the gateway at {url} answers, but its backend does not: {_message_of(answer)}")
     try:
         listed = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         listed = None
     if not isinstance(listed, dict) or not isinstance(listed.get("models"), list):
         raise Unusable(
@@ -176,7 +178,7 @@ def error_of(answer: httpx.Response) -> Mapping[str, Any]:
     """Return the error in an answer; empty if there is none."""
     try:
         error = answer.json()["error"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, RecursionError, LookupError, TypeError):
         return {}
     return error if isinstance(error, dict) else {}
 
@@ -184,15 +186,33 @@ def error_of(answer: httpx.Response) -> Mapping[str, Any]:
 def client_of(url: str, **more: Any) -> httpx.Client:
     """Return a client for a server: on this machine without a proxy. It trusts the authorities of the machine, or those that
     SSL_CERT_FILE names, as the gateway does, and those it comes with, because not every Python finds the machine's. Raises
-    `Unusable` for a proxy of the environment that it cannot use."""
+    `Unusable` for a proxy of the environment that it cannot use, and where it reads a body that is longer than any."""
     trusted = httpx.create_ssl_context(trust_env=False)
     trusted.load_default_certs()
     try:
-        return httpx.Client(trust_env=not is_on_this_machine(url), verify=trusted, **more)
+        hooks = {"response": [_bound]}
+        return httpx.Client(trust_env=not is_on_this_machine(url), verify=trusted, event_hooks=hooks, **more)
     except (ImportError, ValueError) as error:  # SOCKS needs a package of its own
         raise Unusable(f"the proxy that the environment names for {url} cannot be used: {error}", status=2) from None
 
 
+def _bound(answer: httpx.Response) -> None:
+    pieces = answer.iter_bytes
+
+    def bounded(chunk_size: int | None = None) -> Iterator[bytes]:
+        size = 0
+        for piece in pieces(chunk_size):
+            size += len(piece)
+            if size > MAX_BYTES:
+                raise Unusable(f"{answer.url} sent more than {MAX_BYTES} bytes")
+            yield piece
+
+    answer.iter_bytes = bounded  # type: ignore[method-assign]  # by which a body is read, whole or in pieces
+
+
 def is_on_this_machine(url: str) -> bool:
-    """Tell whether the URL is on this machine, where no HTTP proxy is used, whatever the environment says."""
-    return is_loopback(urlsplit(url).hostname or "")
+    """Tell whether a URL is on this machine, where no HTTP proxy is used, whatever the environment says. Raises `Unusable`."""
+    try:
+        return is_loopback(urlsplit(url).hostname or "")
+    except ValueError as error:
+        raise Unusable(f"{url} is not a valid URL: {error}", status=2) from None

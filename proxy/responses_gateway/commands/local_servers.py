@@ -73,7 +73,7 @@ def _ask(client: httpx.Client, url: str) -> LocalServer | None:
         with client.stream("GET", f"{url}/v1/models") as answer:
             listed: Any = json.loads(_body(answer))
         models = [model for model in listed["data"] if isinstance(model["id"], str)]
-    except (httpx.HTTPError, ValueError, LookupError, TypeError):
+    except (httpx.HTTPError, ValueError, RecursionError, LookupError, TypeError):
         return None
     if answer.headers.get("server") == "responses-gateway" or not models:
         return None

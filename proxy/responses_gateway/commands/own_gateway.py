@@ -194,5 +194,5 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> 
 def _is_autoconfiguring(url: str) -> bool:
     try:
         return _health(url).json().get("examining") is True
-    except (httpx.HTTPError, ValueError):
+    except (httpx.HTTPError, ValueError, RecursionError):
         return False

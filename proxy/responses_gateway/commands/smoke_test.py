@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import httpx
 
+from responses_gateway.commands import Unusable
 from responses_gateway.commands.gateway_offer import client_of
 from responses_gateway.conformance.checker import check_stream, frames
 
@@ -70,14 +71,14 @@ def run_smoke_test(
 def _run(name: str, action: Callable[[], str]) -> Step:
     try:
         return Step(name, "passed", action())
-    except _Failed as failure:
+    except (_Failed, Unusable) as failure:
         return Step(name, "failed", str(failure))
     except _Unclear as reason:
         return Step(name, "unclear", str(reason))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         place = f" from {error.request.url}" if isinstance(error, httpx.RequestError) else ""
         return Step(name, "failed", f"no answer{place}: {str(error) or type(error).__name__}")
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         return Step(name, "failed", f"the answer has an unexpected shape ({type(error).__name__}: {error})")
 
 
@@ -189,7 +190,7 @@ def _texts(response: dict[str, Any]) -> str:
 def _is_api_error(answer: httpx.Response) -> bool:
     try:
         body = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     error = body.get("error") if isinstance(body, dict) else None
     return isinstance(error, dict) and error.keys() >= _ERROR_FIELDS

@@ -105,7 +105,7 @@ def parse_record(text: str) -> Record:
     """Return the record in a text of JSON lines. Raise `UnusableRecord`."""
     try:
         lines = [json.loads(line) for line in text.splitlines()]
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UnusableRecord(_NO_RECORD) from None
     if not lines or not isinstance(lines[0], dict) or "record" not in lines[0]:
         raise UnusableRecord("not a record of an exchange")
