@@ -92,6 +92,14 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert locate(str(tmp_path), {}) == tmp_path / "tokenizer.model"
 
 
+def test_a_cache_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    base = tmp_path / "models--org--name"
+    (base / "refs").mkdir(parents=True)
+    (base / "refs" / "main").write_bytes(b"\xff")
+    with pytest.raises(TokenizerError, match="tokenizer: org/name: "):
+        locate("org/name", {"HF_HUB_CACHE": str(tmp_path)})
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [("{", "not valid JSON"), ("[]", "not a JSON object"), ('{"model": {"type": "Abacus"}}', "is not a tokenizer")],

@@ -328,8 +328,6 @@ def _require_tokenizer(tokenizer: str | None) -> None:
         locate(tokenizer, os.environ)
     except TokenizerError as error:
         raise SettingsError(str(error)) from None
-    except (OSError, RuntimeError) as error:  # a folder that this user may not open; a home that there is not
-        raise SettingsError(f"tokenizer: {tokenizer}: {error}") from None
 
 
 def _require_model_table(path: Path | None) -> None:

@@ -102,15 +102,18 @@ async def load_tokenizer(source: str, environ: Mapping[str, str], *, trust_remot
 def locate(source: str, environ: Mapping[str, str]) -> Path:
     """Find a `tokenizer.json`, or else a file of `OTHER_FILES`. Raises `TokenizerError`. `source` is the file, a folder that
     contains it, or the name of a model in the local Hugging Face cache (`Qwen/Qwen3-8B`, with `@revision` if not main)."""
-    path = Path(source).expanduser()
-    if path.is_file():
-        return path
-    if path.is_dir():
-        return _in_folder(path)
-    name = _CACHE_NAME.fullmatch(source)
-    if name is None:
-        raise TokenizerError(f"tokenizer: there is no file or folder {source}")
-    return _in_folder(_snapshot(name["model"], name["revision"] or "main", _cache(environ)))
+    try:
+        path = Path(source).expanduser()
+        if path.is_file():
+            return path
+        if path.is_dir():
+            return _in_folder(path)
+        name = _CACHE_NAME.fullmatch(source)
+        if name is None:
+            raise TokenizerError(f"tokenizer: there is no file or folder {source}")
+        return _in_folder(_snapshot(name["model"], name["revision"] or "main", _cache(environ)))
+    except (OSError, RuntimeError, ValueError) as error:  # a folder that this user may not open; a home that there is not
+        raise TokenizerError(f"tokenizer: {source}: {error}") from None
 
 
 def _in_folder(folder: Path) -> Path:
@@ -207,8 +210,8 @@ def _unprefixed(stage: Any) -> Any:
     return stage
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    file = folder / "tokenizer_config.json"
+def _config(folder: Path, name: str = "tokenizer_config.json") -> dict[str, Any]:
+    file = folder / name
     return _read_json(file) if file.is_file() else {}
 
 
@@ -232,9 +235,8 @@ def _template_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]
     """Return the templates by name, none without a `default`. Files of their own take precedence over the configuration."""
     sources: dict[str, str] = {}
     template = config.get("chat_template")
-    legacy = folder / "chat_template.json"
-    if template is None and legacy.is_file():
-        template = _read_json(legacy).get("chat_template")
+    if template is None:
+        template = _config(folder, "chat_template.json").get("chat_template")
     if isinstance(template, str):
         sources["default"] = template
     elif isinstance(template, Sequence):
@@ -249,9 +251,8 @@ def _template_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]
 
 def _special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """Return `bos_token` and the like by name, as templates use them."""
-    file = folder / "special_tokens_map.json"
     tokens: dict[str, str] = {}
-    for name, value in {**(_read_json(file) if file.is_file() else {}), **config}.items():
+    for name, value in {**_config(folder, "special_tokens_map.json"), **config}.items():
         text = value.get("content") if isinstance(value, dict) else value
         if _SPECIAL_TOKENS.fullmatch(name) and isinstance(text, str):
             tokens[name] = text

@@ -6,7 +6,6 @@ states: an older one would revert its latest change."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,10 +29,10 @@ from responses_gateway.server.process.backend_state import (
     read_state,
 )
 from responses_gateway.server.process.reloading import Reloading
-from responses_gateway.server.process.signals import Reload
+from responses_gateway.server.process.signals import Reload, reading
 from responses_gateway.server.setup.backend_specs import spec_of, specs_of
-from responses_gateway.settings import BackendDetails, SettingsError
-from responses_gateway.telemetry import logs
+from responses_gateway.settings import BackendDetails, Settings
+from responses_gateway.settings.reloading import Reloaded
 
 
 class WorkerSync:
@@ -50,10 +49,9 @@ class WorkerSync:
         `renew_certificate` the files of the certificate."""
         self._parts = parts
         self._send = send
-        self._reload = reload
+        self._read = None if reload is None else reading(reload, self._put_in_force)
         self._reloading = Reloading(parts, renew_certificate)
-        self._tasks: KeptTasks[None] = KeptTasks()
-        self._turn = asyncio.Lock()  # what was read first must not be put in force last
+        self._tasks: KeptTasks[Reloaded | str] = KeptTasks()
         self._reports = 0
         self._specs = {spec.name: spec for spec in specs_of(parts.settings)}
         self._changes: Changes = {}
@@ -79,21 +77,18 @@ class WorkerSync:
         state = read_state(line)
         if state is not None and state.received == self._reports:
             self._take_over(state)
-        elif line == RELOAD and self._reload is not None:
-            self._tasks.begin(self._read_settings(self._reload))
+        elif line == RELOAD and self._read is not None:
+            self._tasks.begin(self._read())
         elif line == AUTOCONFIGURE and self._parts.autoconfiguration.enabled:
             self._parts.autoconfiguration.begin()
         elif line == AUTOCONFIGURE:
             self._report(BackendState(found=Autoconfigured(finished=True)))
 
-    async def _read_settings(self, reload: Reload) -> None:
-        """Put today's settings in force. The parent has found them to be right, and sends the backends."""
-        try:
-            async with self._turn:
-                self._reloading.apply(await asyncio.to_thread(reload))
-            self._parts.pool.members.apply(self._wanted(), self._discovered.pools)  # those that were added since may differ
-        except (SettingsError, ValueError) as error:
-            logs.logger().error("settings not reloaded: nothing has changed", extra=logs.fields(error=str(error)))
+    def _put_in_force(self, settings: Settings) -> Reloaded:
+        """Use today's settings. The parent has found them to be right, says what has changed, and sends the backends."""
+        result = self._reloading.apply(settings)
+        self._parts.pool.members.apply(self._wanted(), self._discovered.pools)  # those that were added since may differ
+        return result
 
     def _take_over(self, state: BackendState) -> None:
         if state.specs is not None:

@@ -54,27 +54,30 @@ class StopSignals:
 def reload_at_hangup(
     reload: Reload, use: Callable[[Settings], Reloaded]
 ) -> Callable[[], Coroutine[None, None, Reloaded | str]]:
-    """Read the settings at each SIGHUP, and have `use` apply them, which may raise `ValueError`. Wrong settings change
-    nothing. Return what does the same without the signal: its result is what has changed, or what is wrong."""
-    loop = asyncio.get_running_loop()
-    reloading: KeptTasks[Reloaded | str] = KeptTasks()
+    """Read the settings at each SIGHUP, as what is returned does without the signal: see `reading`. Say what has changed."""
+    tasks: KeptTasks[Reloaded | str] = KeptTasks()
+    read = reading(reload, lambda settings: _logged(use(settings)))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: tasks.begin(read()))
+    return read
+
+
+def reading(reload: Reload, use: Callable[[Settings], Reloaded]) -> Callable[[], Coroutine[None, None, Reloaded | str]]:
+    """Return what reads the settings anew, and has `use` apply them, which may raise `ValueError`. Wrong settings change
+    nothing. Its result is what has changed, or what is wrong."""
     turn = asyncio.Lock()  # what was read first must not be put in force last
 
     async def read() -> Reloaded | str:
         try:
             async with turn:
-                result = use(await asyncio.to_thread(reload))
+                return use(await asyncio.to_thread(reload))
         except (SettingsError, ValueError) as error:
             logs.logger().error("settings not reloaded: nothing has changed", extra=logs.fields(error=str(error)))
             return str(error)
-        _log(result)
-        return result
 
-    loop.add_signal_handler(signal.SIGHUP, lambda: reloading.begin(read()))
     return read
 
 
-def _log(result: Reloaded) -> None:
+def _logged(result: Reloaded) -> Reloaded:
     """Say what has changed, and what has not yet."""
     backends = len(result.settings.backend) + len(result.settings.backends)
     logs.logger().info("settings reloaded", extra=logs.fields(backends=backends, changed=",".join(result.at_once) or None))
@@ -82,6 +85,7 @@ def _log(result: Reloaded) -> None:
         logs.logger().warning(f"changed settings need a rolling restart (SIGUSR2): {', '.join(result.rolling)}")
     if result.restart:
         logs.logger().warning(f"changed settings need a restart: {', '.join(result.restart)}")
+    return result
 
 
 def stop_with_terminal(stop_signals: StopSignals) -> None:
