@@ -227,8 +227,9 @@ def probabilities(answer: dict[str, Any]) -> list[float]:
     return [each["probability"] for each in answer["probabilities"]]
 
 
-def test_a_server_that_tells_fewer_tokens_is_asked_for_as_many() -> None:
-    """mlx_lm.server tells 11."""
+def test_a_server_that_tells_fewer_tokens_is_asked_for_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """mlx_lm.server tells 11. It answers for any name of a model, of which some are remembered."""
+    monkeypatch.setattr("responses_gateway.server.features.decisions.decisions.MOST_MODELS", 2)
     refusals: list[int] = []
 
     def answer(body: dict[str, Any]) -> dict[str, Any]:
@@ -243,6 +244,9 @@ def test_a_server_that_tells_fewer_tokens_is_asked_for_as_many() -> None:
                 (predicate,) = (await decide(served, PREDICATE)).json["answers"]
                 assert predicate["probability"] == pytest.approx(0.625 / 0.875)
             assert len(refusals) == 1  # which is remembered
+            for model, number in (("n", 2), ("m", 2), ("o", 3), ("m", 4)):
+                assert (await decide(served, PREDICATE, model=model)).status == 200
+                assert len(refusals) == number, model
 
     run(test())
 

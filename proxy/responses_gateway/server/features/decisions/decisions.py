@@ -15,6 +15,7 @@ from aiohttp import web
 from responses_gateway.backend.prompt_tokens import PromptTokens
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.short_answers import ask
+from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.ended_tasks import all_results
 from responses_gateway.request.decisions import (
     ALTERNATIVES,
@@ -56,9 +57,9 @@ from responses_gateway.wire.usage import counts_of
 _AT_ONCE = 8
 # Fields of a chat request that are another's for a single token.
 _ABOUT_THE_ANSWER = frozenset({"stream", "stream_options", "max_tokens", "max_completion_tokens"})
-# For how long the ids of labels are remembered, in seconds, and of how many models.
+# For how long the ids of labels are remembered, in seconds, and of how many models anything is.
 _REMEMBERED = 600.0
-_MOST_MODELS = 100
+MOST_MODELS = 100
 
 
 class _Choice(msgspec.Struct):
@@ -86,7 +87,7 @@ class DecisionsResource:
     def __init__(self, responses: Responses) -> None:
         self._responses = responses
         self._labels = Labels(responses)
-        self._fewer: set[str] = set()  # models whose servers refuse to tell so many alternatives
+        self._fewer: BoundedDict[str, None] = BoundedDict(MOST_MODELS)  # models whose servers refuse so many alternatives
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def create(self, request: web.Request) -> web.Response:
@@ -182,7 +183,7 @@ class DecisionsResource:
             if ids and refusal.status == 400 and "logprob_token_ids" in refusal.message:
                 raise Inexact from None
             if not fewer and refusal.status == 400 and "top_logprobs" in refusal.message:
-                self._fewer.add(prompt.route.model)
+                self._fewer[prompt.route.model] = None
                 return await self._ask(prompt, question, labels, ids, names, spent)
             raise
         spent.append(completion.usage or ChatUsage())
@@ -195,7 +196,7 @@ class Labels:
     def __init__(self, responses: Responses) -> None:
         self._pool = responses.pool
         self._tokens = PromptTokens(responses.pool, None)
-        self._known: dict[str, tuple[float, LabelIds]] = {}  # until when, on the loop's clock
+        self._known: BoundedDict[str, tuple[float, LabelIds]] = BoundedDict(MOST_MODELS)  # until when, on the loop's clock
 
     async def ids(self, prompt: _Prompt) -> LabelIds:
         """Return the ids for the model of a prompt; none if they are not known, or are of no use. Raise `ApiError` if no
@@ -215,8 +216,6 @@ class Labels:
         self._remember(prompt.route.model, {})
 
     def _remember(self, model: str, ids: LabelIds) -> None:
-        if len(self._known) >= _MOST_MODELS:
-            self._known.clear()
         self._known[model] = (asyncio.get_running_loop().time() + _REMEMBERED, ids)
 
 
