@@ -23,6 +23,7 @@ from responses_gateway.state import (
     Sqlite,
     Store,
     StoreUnavailable,
+    events,
 )
 from tests.judges import judge_stream
 from tests.server.generation.test_takeover import silence, stuck
@@ -345,6 +346,38 @@ def test_responses_end_truthfully_without_the_server(redis_server: RedisServer, 
             for served in (one, other):
                 assert_whole(await stream(served, name), response)
             await one.parts.pool.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_what_has_waited_goes_on_if_the_server_goes_while_it_begins(
+    comes_back: bool, redis_server: RedisServer, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("responses_gateway.server.features.completion_windows.runner.QUIET_INTERVAL", 0.01)
+    begin_journal = events.begin_journal
+
+    def killing(*arguments: Any) -> None:
+        redis_server.kill()
+        begin_journal(*arguments)
+
+    async def test() -> None:
+        async with serving(create_app()) as url, two(url, redis_server, str(tmp_path / "x.sqlite3")) as (one, other):
+            monkeypatch.setattr(events, "begin_journal", killing)  # which is done when it begins in the store
+            options = {"background_options": {"completion_window": "8h"}}
+            name = (await post(one, input=SLOW, background=True, stream=False, **options)).json["id"]
+            await until(lambda: not redis_server.running, "it begins")
+            monkeypatch.setattr(events, "begin_journal", begin_journal)
+            following: list[asyncio.Task[bytes]] = []
+            if comes_back:
+                redis_server.start()
+                following = [asyncio.create_task(stream(served, name)) for served in (one, other)]
+            response = await ended(other, name)
+            assert response["status"] == "completed"
+            for body in (*await asyncio.gather(*following), await stream(other, name)):
+                assert_whole(body, response)
+            await one.parts.pool.close()
+            await other.parts.pool.close()
 
     run(test())
 

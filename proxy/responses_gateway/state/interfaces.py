@@ -72,7 +72,7 @@ class Database(Protocol):
 class LiveLog(Protocol):
     """A log of the events of running responses, faster to write and to follow than the database. When a response ends, the
     database gets its whole log together with the response. So this log may lose everything at any moment: the process that runs
-    the response writes it again. Every method but `close`, `written` and `forget` raises `EventsUnavailable`."""
+    the response writes it again. Every method but `close`, `keep`, `written` and `forget` raises `EventsUnavailable`."""
 
     async def open(self) -> None:
         """Connect."""
@@ -83,6 +83,9 @@ class LiveLog(Protocol):
     async def append(self, response_id: str, row: EventRow) -> bool:
         """Append a piece to a stream that this process runs. Return False if it has ended, or another process has adopted it.
         If it raises, the piece is not part of the log."""
+
+    def keep(self, response_id: str, row: EventRow) -> None:
+        """Have a piece that could not be appended be a part all the same: it is written with the next one."""
 
     async def adopt(self, response_id: str) -> Sequence[EventRow]:
         """Take over a stream of another process, which can append nothing to it any more. Return all pieces, with their

@@ -75,8 +75,11 @@ class RedisLog:
             data = b"".join(piece.data for piece in pieces)
             whole = EventRow(pieces[0].first, row.next, data, b"".join(piece.journal for piece in pieces))
             result = await self._write(response_id, "", whole, _ABANDONED)
-        self._written.setdefault(response_id, own).append(row)  # of what has never come here nothing is to stay
+        self.keep(response_id, row)  # of what has never come here nothing is to stay
         return result > 0
+
+    def keep(self, response_id: str, row: EventRow) -> None:
+        self._written.setdefault(response_id, []).append(row)
 
     async def adopt(self, response_id: str) -> Sequence[EventRow]:
         await _send(self._commands, "SET", _OWNER + response_id, self._owner, "EX", _ABANDONED)

@@ -132,7 +132,10 @@ class RunningTable:
             await self.live.read(response_id, -1, 0)  # before anything is done it has to be there
         begun = await self._begin_waited(response_id, running, first)
         if begun and self.live is not None:
-            await self.live.append(response_id, first)
+            try:
+                await self.live.append(response_id, first)
+            except EventsUnavailable:  # nobody else begins it any more
+                self.live.keep(response_id, first)
         return begun
 
     @transaction
