@@ -67,6 +67,28 @@ def test_a_server_that_others_keep_busy_is_spared_until_it_is_free() -> None:
     run(test())
 
 
+class Absurd(Busy):
+    """One whose metrics have a number that no server has."""
+
+    answers = 0
+
+    async def _other(self, request: web.Request) -> web.Response:
+        self.answers += request.path == "/metrics"
+        return web.Response(text="vllm:num_requests_running 1e999\n")
+
+
+def test_a_server_that_tells_no_number_that_can_be_counts_as_one_that_tells_none() -> None:
+    async def test() -> None:
+        a, b = Absurd("A"), Busy("B")
+        b.requests = 3
+        async with replicas(a, b), gateway(a.url, b.url, adapt=False, load_interval=0.02) as served:
+            reported = served.parts.pool.members.by_name
+            await until(lambda: a.answers > 2 and reported[b.place].reported.requests == 3)
+            assert reported[a.place].reported == ServerLoad(0)
+
+    run(test())
+
+
 def test_a_server_whose_cache_is_nearly_full_gets_no_more_than_its_share() -> None:
     key = next(key for key in map(str, range(200)) if choose([Load("full", 0), Load("roomy", 0)], key) == "full")
     for cache, most in ((0.5, 6), (0.9, 5)):
@@ -104,7 +126,7 @@ def test_of_a_thousand_servers_those_with_requests_of_ours_are_asked_first(monke
             server.backend = server
         for server in servers[:100]:
             server.in_flight = 1
-        reports = LoadReports(lambda: servers, 1.0)
+        reports = LoadReports(lambda: servers, 1.0, pytest.fail)
         await asyncio.sleep(60)
         idle = servers[-1]
         idle.last = 7  # it got a request

@@ -99,7 +99,7 @@ async def gateway(
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             await web.SockSite(runner, listening, backlog=4096).start()
             served = Served(f"http://127.0.0.1:{listening.getsockname()[1]}", parts, runner)
-            async with body_limit(runner, served.parts.settings.body_timeout):
+            async with body_limit(runner, served.parts.settings.body_timeout, parts.metrics.report):
                 yield served
             await until(lambda: not served.parts.in_flight.activities, "no exchange is left")
             assert served.metric("requests_in_flight") == 0

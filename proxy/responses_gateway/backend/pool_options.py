@@ -74,6 +74,9 @@ class PoolObserver(Protocol):
     def backend_removed(self, backend: str) -> None:
         """Note that a backend was removed and is idle."""
 
+    def defect(self, error: Exception) -> None:
+        """Note an exception that nobody expects."""
+
     def log(self, message: str, backend: str, **fields: Any) -> None:
         """Log an event that operators want to know."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from random import random
 
 from responses_gateway.backend.member import Member
@@ -12,7 +13,7 @@ from responses_gateway.backend.policies.alike import AlikeLog
 from responses_gateway.backend.policies.health import asks_many, check_health
 from responses_gateway.backend.policies.server_load import LoadReports
 from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
-from responses_gateway.ended_tasks import wait_at_most
+from responses_gateway.ended_tasks import keep_going, wait_at_most
 
 # How long a request waits for what backends say of themselves, in seconds.
 _MOMENT = 2.0
@@ -122,12 +123,15 @@ class Watch:
                 tasks.pop(member).cancel()
         for member in members.by_name.values():
             if member not in self._checks and (members.only is None or self._identifies or member.vouched_for):
-                self._checks[member] = asyncio.create_task(self._check(member))
+                self._checks[member] = self._kept_going(partial(self._check, member))
             if self._finds_routers and member not in self.questions and member.spec.router is None and not member.spec.pool:
-                self.questions[member] = asyncio.create_task(self._ask_whether_router(member))
+                self.questions[member] = self._kept_going(partial(self._ask_whether_router, member))
             self._has_room(member)
         if self._options.load_interval and members.only is None and self._load_reports is None:
-            self._load_reports = LoadReports(members.by_name.values, self._options.load_interval)
+            self._load_reports = LoadReports(members.by_name.values, self._options.load_interval, self._observer.defect)
+
+    def _kept_going(self, work: Callable[[], Coroutine[None, None, None]]) -> asyncio.Task[None]:
+        return asyncio.create_task(keep_going(work, self._observer.defect))
 
     async def _check(self, member: Member) -> None:
         """Check a backend repeatedly; a single one until it has listed its models."""

@@ -16,7 +16,7 @@ import aiohttp
 
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.bounded_body import read_at_most
-from responses_gateway.ended_tasks import KeptTasks
+from responses_gateway.ended_tasks import KeptTasks, keep_going
 from responses_gateway.wire.errors import ApiError
 
 # One line for each engine of a server (its data-parallel ranks): requests add up, and the part of the cache is an average.
@@ -56,7 +56,7 @@ async def load_of(backend: Backend, within: float) -> ServerLoad | None:
     try:
         async with asyncio.timeout(within), await backend.request("GET", "metrics", below=backend.root) as answer:
             return load_in(await read_at_most(answer.content, _LARGEST)) if answer.status == 200 else None
-    except (TimeoutError, ApiError, aiohttp.ClientError, ValueError):
+    except (TimeoutError, ApiError, aiohttp.ClientError, ValueError, OverflowError):
         return None
 
 
@@ -83,15 +83,16 @@ class _Place:
 
 
 class LoadReports:
-    """Asks the backends every `interval` seconds how busy they are, or as often as is possible. Create it in a running loop."""
+    """Asks the backends every `interval` seconds how busy they are, or as often as is possible. Create it in a running loop.
+    `report` gets exceptions that nobody expects."""
 
-    def __init__(self, backends: Callable[[], Iterable[Asked]], interval: float) -> None:
+    def __init__(self, backends: Callable[[], Iterable[Asked]], interval: float, report: Callable[[Exception], object]) -> None:
         self._backends = backends
         self._interval = interval
         self._places: dict[Asked, _Place] = {}
         self._clock = asyncio.get_running_loop().time
         self._tasks: KeptTasks[None] = KeptTasks()
-        self._looking = asyncio.create_task(self._look())
+        self._looking = asyncio.create_task(keep_going(self._look, report))
 
     def close(self) -> None:
         """Ask no more."""

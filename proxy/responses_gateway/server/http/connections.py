@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from aiohttp import StreamReader, http_exceptions, web
 
-from responses_gateway.ended_tasks import end_tasks
+from responses_gateway.ended_tasks import end_tasks, keep_going
 from responses_gateway.server.http import aiohttp_internals
 from responses_gateway.server.http.exchange import name_answer, new_request_id
 from responses_gateway.wire.errors import ApiError, server_error
@@ -73,7 +74,7 @@ class BodyTooSlow(ApiError, TimeoutError):
 
 
 @asynccontextmanager
-async def body_limit(runner: Runner, limit: float) -> AsyncIterator[None]:
+async def body_limit(runner: Runner, limit: float, on_defect: Callable[[Exception], object]) -> AsyncIterator[None]:
     """Bound the time of each body, from its head to its end, to `limit` seconds while this is open; 0 is no limit.
 
     Sending one slowly, or never to its end, is a cheap way to hold many connections open. Checking all connections about
@@ -83,7 +84,7 @@ async def body_limit(runner: Runner, limit: float) -> AsyncIterator[None]:
     if not limit:
         yield
         return
-    watching = asyncio.create_task(_watch(runner, limit))
+    watching = asyncio.create_task(keep_going(partial(_watch, runner, limit), on_defect))
     try:
         yield
     finally:

@@ -209,7 +209,7 @@ class _Server:
         """Serve until a signal to stop, then stop in good order."""
         if self._parts.settings.adapt:
             self._parts.pool.watch.find_routers()
-        async with body_limit(self._runners[0], self._parts.settings.body_timeout):
+        async with body_limit(self._runners[0], self._parts.settings.body_timeout, self._parts.metrics.report):
             await self.stop_signals.any.wait()
             if self.stop_signals.retire.is_set() and not self.stop_signals.stop.is_set():
                 await self._retire()

@@ -114,6 +114,9 @@ class PoolMetrics(PoolObserver):
         for state in _STATES:
             metrics.remove(BACKEND_BREAKER, backend, state)
 
+    def defect(self, error: Exception) -> None:
+        self._metrics.report(error)
+
     def log(self, message: str, backend: str, **fields: Any) -> None:
         logs.logger().info(message, extra=logs.fields(backend=backend, **fields))
 
