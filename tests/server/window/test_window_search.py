@@ -39,7 +39,7 @@ def test_a_text_is_found_in_requests_and_in_answers_of_both_apis(tmp_path: Path)
             await ask(served, "POST", "/v1/messages", json=body)
             ids = [summary["id"] for summary in await last_ended(served, 3)]
             assert await search(served, "green  \N{LATIN CAPITAL LETTER O WITH DIAERESIS}L LAMP?") == {
-                "found": [ids[0]], "searched": 3, "recorded": 3,
+                "found": [ids[0]], "searched": 3, "recorded": 3, "busy": 0,
             }  # fmt: skip
             assert (await search(served, "be brief"))["found"] == [ids[1]]
             for request_id in ids:
@@ -83,11 +83,11 @@ def test_what_is_not_recorded_is_not_searched(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(create_app()) as url, gateway(url) as served:
             await post(served, input="a lamp")
-            assert await search(served, "lamp") == {"found": [], "searched": 0, "recorded": 0}
+            assert await search(served, "lamp") == {"found": [], "searched": 0, "recorded": 0, "busy": 0}
             await look(served, "recording", "POST", json={"minutes": 5})
             await post(served, input="a lamp")
             ids = [summary["id"] for summary in await last_ended(served, 2)]
-            assert await search(served, "lamp") == {"found": ids[1:], "searched": 1, "recorded": 1}
+            assert await search(served, "lamp") == {"found": ids[1:], "searched": 1, "recorded": 1, "busy": 0}
 
     run(test())
 

@@ -14,14 +14,19 @@ from typing import Any, cast
 
 import aiohttp
 import pytest
+from aiohttp import web
 
+from responses_gateway.server.app import create_app
+from responses_gateway.server.http.connections import Runner
+from responses_gateway.server.lifespan import open_parts
 from responses_gateway.server.window import live_requests, workers
 from responses_gateway.server.window.live_requests import LiveRequests
 from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import SharedAnswer, Workers
+from responses_gateway.settings import Settings
 from responses_gateway.wire.errors import ApiError
-from tests.server.running_gateway import run, simulated
-from tests.server.window.looking import pictures
+from tests.server.running_gateway import Served, run, simulated
+from tests.server.window.looking import look, pictures
 from tests.waiting import PATIENCE
 
 
@@ -43,6 +48,11 @@ class FakeView:
             raise self.failure
         ended = self.ended[seen.get(self.name, 0) :]
         return {"process": self.name, "last": len(self.ended), "running": [], "ended": ended}
+
+    async def search(self, text: str) -> dict[str, Any]:
+        if self.permitted is not None:
+            await self.permitted.acquire()
+        return {"found": [text], "searched": 1, "recorded": 1}
 
     def recording(self) -> dict[str, Any]:
         return {"always": False, "until": 0.0, "on": False}
@@ -316,5 +326,26 @@ def test_no_more_visitors_than_allowed_get_in_even_if_they_come_at_once(monkeypa
                     async with session.get(url) as answer:
                         status = answer.status
             assert status == 200
+
+    run(test())
+
+
+def test_a_search_says_how_many_workers_were_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "ANSWER_TIMEOUT", 0.2)
+
+    async def test() -> None:
+        there = FakeView("there")
+        settings = Settings(backend=["http://127.0.0.1:9"], store="none")
+        async with open_parts(settings) as parts, workers_of(there, tmp_path).answering():
+            runner = Runner(create_app(parts, folder=tmp_path))
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            served = Served(f"http://127.0.0.1:{runner.addresses[0][1]}", parts)
+            searched = await look(served, "search", "POST", json={"text": "lamp"})
+            assert searched.json == {"found": ["lamp"], "searched": 1, "recorded": 1, "busy": 0}
+            there.permitted = asyncio.Semaphore(0)
+            searched = await look(served, "search", "POST", json={"text": "lamp"})
+            assert searched.json == {"found": [], "searched": 0, "recorded": 0, "busy": 1}
+            await runner.cleanup()
 
     run(test())

@@ -65,6 +65,26 @@ def test_recording_begins_in_all_workers_and_any_of_them_has_the_records() -> No
     run(test())
 
 
+def test_a_worker_that_comes_later_records_as_the_others_do() -> None:
+    async def test() -> None:
+        async with serving(create_simulator()) as backend, program("--backend", backend, *WORKERS) as running:
+            await look(running, "recording", "POST", json={"minutes": 5}, headers=bearer())
+            before = {summary["id"].partition("-")[0] for summary in await asked_of_both(running)}
+            os.kill(running.workers[0], signal.SIGKILL)
+            await until(lambda: "worker died" in running.said, "one is dead")
+            statuses: dict[str, int] = {}  # of the requests of the new one
+            async with asyncio.timeout(PATIENCE), fresh_connections() as session:
+                while 200 not in statuses.values():
+                    await asyncio.gather(*(status_of(running, session) for _ in range(8)))
+                    for summary in await last_ended(running, headers=bearer()):
+                        if summary["id"].partition("-")[0] not in before:
+                            path = f"requests/{summary['id']}/contents"
+                            statuses[summary["id"]] = (await look(running, path, headers=bearer())).status
+                    assert len(statuses) < 100, "it records nothing"
+
+    run(test())
+
+
 def test_a_worker_that_died_takes_its_requests_with_it_and_no_visitor_waits() -> None:
     async def test() -> None:
         options = SimulatorOptions(models=("m",))

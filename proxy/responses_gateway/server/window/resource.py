@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
@@ -11,6 +12,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.server.generation.request_log.usage import SumsOf
@@ -91,10 +93,19 @@ class Window:
 
     async def _closing_answers(self, _app: web.Application) -> AsyncIterator[None]:
         """End the questions under way when the application does, before the workers are asked no more."""
+        joining = asyncio.create_task(self._record_as_others())
         yield
+        await end_tasks(joining)
         shared: list[SharedAnswer[Any]] = [self._intervals, self._backends, *self._usage.values(), self._quotas]
         for answer in shared:
             await answer.close()
+
+    async def _record_as_others(self) -> None:
+        """Record as long as workers do that have been told to, before this one began."""
+        _, *others = await self._workers.ask_all("recording")
+        seconds = max((view["until"] or 0.0 for view in others), default=0.0) - time.time()
+        if seconds > 0:
+            await self._workers.ask_here("record_for", seconds)
 
     # ---- all requests ------------------------------------------------------------------------------------------------
 
@@ -141,9 +152,9 @@ class Window:
         if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST_SEARCH:
             message = f"'text' must be a text of at most {_LONGEST_SEARCH} characters."
             raise invalid_request(message, "text", "invalid_value")
-        total: dict[str, Any] = {"found": [], "searched": 0, "recorded": 0}
-        for view in await self._workers.ask_all("search", text):
-            total = {name: value + view[name] for name, value in total.items()}
+        total: dict[str, Any] = {"found": [], "searched": 0, "recorded": 0, "busy": 0}  # the last are processes
+        for view in await self._workers.ask_all("search", text, busy={"busy": 1}):
+            total = {name: value + view[name] if name in view else value for name, value in total.items()}
         return json_answer(total)
 
     # ---- one request -------------------------------------------------------------------------------------------------

@@ -77,8 +77,9 @@ class Workers:
             socket.unlink(missing_ok=True)
             self._close_view()
 
-    async def ask_all(self, method: str, *arguments: Any) -> list[Any]:
-        """Return the answers of all workers, this one's first. Those that do not answer are left out."""
+    async def ask_all(self, method: str, *arguments: Any, busy: Any = None) -> list[Any]:
+        """Return the answers of all workers, this one's first. Those that do not answer are left out; with `busy` that is the
+        answer of each one that does not do so in time."""
         own = await self.ask_here(method, *arguments)
         names = [name for name in self._names() if name != self._name]
         await self._close_sessions(self._sessions.keys() - names)
@@ -87,6 +88,7 @@ class Workers:
             if isinstance(answer, BaseException):
                 logs.logger().debug("a worker shows nothing", extra=logs.fields(process=name, error=repr(answer)))
                 self._forget_dead(name, answer)
+        answers = [busy if busy and isinstance(answer, TimeoutError) else answer for answer in answers]
         return [own, *(answer for answer in answers if not isinstance(answer, BaseException))]
 
     async def ask_owner(self, request_id: str, method: str, *arguments: Any) -> Any:

@@ -73,11 +73,12 @@ export class Requests {
     this.drawRows();
     if (!text) return;
     try {
-      const { found, searched, recorded } = await ask("api/search", { method: "POST", body: JSON.stringify({ text }) });
+      const { found, searched, recorded, busy } = await ask("api/search", { method: "POST", body: JSON.stringify({ text }) });
       if (byId("search").value.trim() !== text) return; // the answer to what was typed before
       this.found = new Set(found);
       const rest = searched < recorded ? ` of ${number(recorded)}: the latest` : "";
-      say(recorded ? `${number(found.length)} found in ${number(searched)}${rest} recorded` : "no request of this list is recorded");
+      const late = busy ? "; not all processes have answered in time: search again" : "";
+      say((recorded ? `${number(found.length)} found in ${number(searched)}${rest} recorded` : "no request of this list is recorded") + late);
     } catch (error) {
       say(error.message);
     }
