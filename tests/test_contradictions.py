@@ -23,6 +23,7 @@ ALICE = f"alice: {{hash: '{hash_of('rp_alice-0123456789')}'"
         ("tokens_per_day: 6\ntokens_per_month: 5", "tokens_per_day is more than tokens_per_month"),
         ("operations_host: 0.0.0.0", "operations_host has no effect without operations_port"),
         ("moderation_prompt: 'Is {text} safe?'", "moderation_prompt has no effect without moderation_model"),
+        ("trust_remote_code: true", "trust_remote_code has no effect without tokenizer"),
         ("metrics: key", "metrics: key needs api_keys, jwt or trusted_proxy"),
         (f"admin_key: rp_alice-0123456789\napi_keys: {{{ALICE}}}}}", "api_keys: alice has the admin_key"),
         ("tokens_per_day: 6", "need api_keys, jwt or trusted_proxy"),
@@ -50,3 +51,5 @@ def test_what_has_an_effect_is_not_refused(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     path.write_text("metrics: key\noperations_port: 9001\noperations_host: 0.0.0.0")  # the window hides more then
     assert load({}, path, {}).metrics == "key"
+    path.write_text("trust_remote_code: true\ntokenizer: t")
+    assert load({}, path, {}).trust_remote_code

@@ -390,6 +390,16 @@ def test_urls_alone_are_named_by_host_and_port() -> None:
     assert {(spec.api_key, spec.max_concurrency) for spec in specs} == {("key", 4)}
 
 
+def test_a_backend_with_the_name_of_another_ones_host_and_port_does_not_replace_it() -> None:
+    details = {"a:1": {"url": "http://c:3", "weight": 2}, "b:2": {"url": "http://b:2", "weight": 3}}
+    specs = specs_of(Settings(backend=["http://a:1", "http://b:2"], backends=details))
+    assert {spec.name: (spec.url, spec.weight) for spec in specs} == {
+        "a:1-2": ("http://a:1/v1", 1),
+        "a:1": ("http://c:3/v1", 2),
+        "b:2": ("http://b:2/v1", 3),
+    }
+
+
 # Settings for some models
 
 

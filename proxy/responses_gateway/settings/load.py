@@ -29,6 +29,8 @@ from responses_gateway.wire.validation import problem
 # Kubernetes sets these in every pod of a namespace with a Service called "responses-gateway"; they are not settings.
 _SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)", re.IGNORECASE)
 _SERVICE_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
+# Settings that have an effect beside another one alone.
+_BESIDE = {"operations_host": "operations_port", "moderation_prompt": "moderation_model", "trust_remote_code": "tokenizer"}
 
 
 def load(
@@ -179,10 +181,9 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 
 
 def _without_effect(settings: Settings) -> Iterator[str]:
-    if settings.operations_host is not None and settings.operations_port is None:
-        yield "operations_host has no effect without operations_port"
-    if settings.moderation_prompt is not None and settings.moderation_model is None:
-        yield "moderation_prompt has no effect without moderation_model"
+    for name, other in _BESIDE.items():
+        if getattr(settings, name) and getattr(settings, other) is None:
+            yield f"{name} has no effect without {other}"
     if settings.metrics == "key" and not settings.identifies_clients and settings.operations_port is None:
         yield "metrics: key needs api_keys, jwt or trusted_proxy: without them everybody can read the metrics"
     admin = settings.admin_key and hash_of(settings.admin_key.get_secret_value())

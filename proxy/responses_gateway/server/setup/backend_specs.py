@@ -17,7 +17,8 @@ def specs_of(settings: Settings) -> list[BackendSpec]:
     for url in settings.backend:
         name = name_of(url)
         number = 2
-        while name in plain:  # the same host and port with http and https, for example
+        # The same host and port with http and https, for example; or the name of another one in `backends`.
+        while name in plain or (name in settings.backends and settings.backends[name].url != url):
             name = f"{name_of(url)}-{number}"
             number += 1
         plain[name] = BackendDetails(url=url)
