@@ -11,7 +11,8 @@ several outputs, too."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -32,7 +33,8 @@ from responses_gateway.request.input.items import Output
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.item_ids import TurnKey, turn_of
-from responses_gateway.wire.json_text import read_object
+from responses_gateway.wire.json_text import quoted, read_object
+from responses_gateway.wire.requests import ResponsesRequest
 
 NO_OUTPUT = Output("(The result of this call is missing. Whether it was carried out is not known.)")
 # The output of an asynchronous call that has none yet.
@@ -225,3 +227,29 @@ def open_items(items: Sequence[Any]) -> set[int]:
         elif asks or kind in OUTPUT_TYPES:
             places.pop(key, None)
     return set().union(*places.values())
+
+
+def without_repeated(request: ResponsesRequest, history: Sequence[Any]) -> ResponsesRequest:
+    """Return a request without the steps that its client repeats behind the `history` which it continues (LlamaIndex, Strands):
+    what that has already, up to the last of the calls that have no output there."""
+    items = request.input if history and isinstance(request.input, list) else []
+    ids = [_id_of(item, CALL_TYPES) for item in items]
+    if not any(ids):
+        return request
+    waiting = Counter(_id_of(item, CALL_TYPES) for item in history) - Counter(_id_of(item, OUTPUT_TYPES) for item in history)
+    told = set(map(_words, history)) if waiting.keys() & ids else set()
+    end = max((at for at, name in enumerate(ids, 1) if name and name in waiting and _words(items[at - 1]) in told), default=0)
+    kept = [item for item in items[:end] if not isinstance(item, dict) or _words(item) not in told]
+    return request.model_copy(update={"input": [*kept, *items[end:]]}) if end else request
+
+
+def _id_of(item: Any, kinds: Container[str]) -> str | None:
+    kind = item.get("type") if isinstance(item, dict) else None
+    return str(item.get("call_id")) if isinstance(kind, str) and kind in kinds else None
+
+
+def _words(item: Mapping[str, Any]) -> bytes:
+    """Return what an item says, in whatever form a client writes it again."""
+    parts = item.get("content")
+    texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else [parts]
+    return quoted([texts, read_object(str(item.get("arguments"))), *map(item.get, ("role", "call_id", "input", "output"))])

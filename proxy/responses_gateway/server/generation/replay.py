@@ -15,6 +15,7 @@ import msgspec
 
 from responses_gateway.conformance.checker import frames
 from responses_gateway.request import ChatRequest, translate
+from responses_gateway.request.input.call_matching import without_repeated
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart, ParserChoice
 from responses_gateway.server.generation.preparation.codex_sessions import REVIEW_MODEL
@@ -249,6 +250,7 @@ def _translated(
     if context:
         policy = msgspec.structs.replace(policy, stores_responses=context["stores_responses"])
         request = request.model_copy(update={name: context[name] for name in ("input", "store") if name in context})
+        request = without_repeated(request, context.get("history", ()))
     references = context.get("references", {})
     replaced = frozenset(context.get("replaced", ()))
     hosted = msgspec.convert(context["hosted"], HostedTools) if "hosted" in context else NO_HOSTED_TOOLS

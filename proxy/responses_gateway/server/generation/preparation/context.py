@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from responses_gateway.request.input.call_matching import without_repeated
 from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of, asks_for_summary, with_session
 from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
 from responses_gateway.server.generation.request_log.facts import RequestFacts
@@ -32,7 +33,6 @@ from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
 from responses_gateway.wire.requests import ResponsesRequest, user_message
 
 Item = dict[str, Any]
-
 
 # The type of an item that asks for something and is no part of the history.
 _COMPACTION_TRIGGER = "compaction_trigger"
@@ -213,7 +213,7 @@ async def context_at(
     compactions = [index for index, item in enumerate(history) if "encrypted_content" in item and is_compaction(item)]
     inputs = await store.histories.inputs(place, compactions) if compactions else frozenset[int]()
     context = Context(
-        request,
+        without_repeated(request, history),
         history,
         place=place,
         conversation=conversation,
@@ -234,15 +234,13 @@ def continue_previous(request: ResponsesRequest, previous: PreviousResponse) -> 
     """Return what a request builds on that continues the last response of its connection."""
     results = previous.results
     kept = recent({item_id: len(result) for item_id, result in results.items()}, SHOWN_AGAIN_BYTES)
-    kept_results = {item_id: results[item_id] for item_id in kept}
     session = None if previous.facts is None else previous.facts.asker.session
-    first = previous if session is None else None
     return Context(
-        request,
+        without_repeated(request, previous.items),
         previous.items,
-        results=kept_results,
+        results={item_id: results[item_id] for item_id in kept},
         session=session or previous.response_id,
-        first=first,
+        first=previous if session is None else None,
         compactions_in_inputs=range(len(previous.items)),  # because what the others have replaced is left out
     )
 
@@ -293,12 +291,9 @@ def _input_items(request: ResponsesRequest, references: Mapping[str, Item], hist
     named = _with_ids(objects)
     if not any(map(_is_reference, named)):
         return [item for item in objects if item.get("type") != _COMPACTION_TRIGGER]
-    present = {item["id"] for item in chain(_with_ids(history), named) if not _is_reference(item)}
-    items = [
-        references.get(entry["id"]) if _is_reference(entry) else entry
-        for entry in objects
-        if not (_is_reference(entry) and entry["id"] in present)
-    ]
+    present = [item["id"] for item in chain(_with_ids(history), named) if not _is_reference(item)]
+    meant = {**references, **dict.fromkeys(present)}  # None for what is there already
+    items = [meant.get(entry["id"]) if _is_reference(entry) else entry for entry in objects]
     return [item for item in items if item is not None and item.get("type") != _COMPACTION_TRIGGER]
 
 
