@@ -38,7 +38,7 @@ _PACKAGE = str(ROOT / "proxy" / "responses_gateway") + "/"
 _WARM = 30
 _COUNTED = 50
 # How often so many are counted: the least counts, because what the gateway does once a second is no part of a request.
-_ROUNDS = 4
+_ROUNDS = 6
 _CHUNK = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":%s}%s}\n\n'
 _ANSWER = b"".join(
     [

@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from responses_gateway.wire.added_fields import AddedFields
+
 # The form of a conversation in which turns alternate.
 ALTERNATING = "alternating"
 
@@ -56,8 +58,8 @@ class Policy(msgspec.Struct, frozen=True):
     `separate_web_tools`: `web_search` finds pages and `web_fetch` reads them, each declared by itself, as in the Messages API;
     otherwise `web_search` does both.
     `continues_last_message`: an answer continues the message of the assistant that the input ends with (vLLM).
-    `own_fields`: the paths of fields of the chat request whose values no client has asked for, beside those that are always the
-    gateway's own (`wire/added_fields.py`).
+    `own_fields`: fields of the chat request with values that no client asks for, beside those that are always the gateway's own
+    (`wire/added_fields.py`).
     `template_variables`: variables of the chat template that every request has, unless it says otherwise itself.
     `strict`: whatever would be ignored and could change the answer is refused with a 400 that names it."""
 
@@ -86,7 +88,7 @@ class Policy(msgspec.Struct, frozen=True):
     max_tools: int = 1_000
     separate_web_tools: bool = False
     continues_last_message: bool = False
-    own_fields: tuple[str, ...] = ()
+    own_fields: AddedFields = {}
     template_variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
     strict: bool = False
 

@@ -27,7 +27,7 @@ from responses_gateway.request.messages.tools import CLIENT_TOOLS, SERVER_TOOLS,
 from responses_gateway.request.messages.turns import NO_SYSTEM, NO_TOOLS, ReadSystem, ReadTools, ReadTurns, turns_end
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.safeguards import read_safeguards
-from responses_gateway.wire.added_fields import EFFORTS, LIMIT
+from responses_gateway.wire.added_fields import EFFORTS, LIMIT, AddedField, AddedFields
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.json_text import same_list
 from responses_gateway.wire.messages import UNTHREADED, MessagesRequest, Thinking
@@ -105,10 +105,12 @@ _BUDGETS = ((4096, "low"), (16384, "medium"))
 # as high as a model may ever take, and an effort stands for a budget, or for no thinking at all. One that is named is a hint:
 # Claude Code sends it with each request, whatever the model can do. Those of this API alone, because what a server refuses is
 # kept for each, and clients may invent any number.
-_NOT_ASKED = ("response_format.json_schema.strict", LIMIT)
+_OWN = AddedField(also=402)  # a limit beyond what is paid for
+_NOT_ASKED: AddedFields = {"response_format.json_schema.strict": _OWN, LIMIT: _OWN}
 _EFFORT = "reasoning_effort"
+_OWN_EFFORT = AddedField(word=True, switch=True)
 # What the gateway does itself if the server does not: a message that is not streamed ends at a stop sequence.
-_CUT_HERE = ("stop",)
+_CUT_HERE = {"stop": _OWN}
 # So many messages are always read anew: a question, and the model's answer to it.
 _FEWEST = 2
 
@@ -216,11 +218,12 @@ class _BodyReader:
             _report_unused(extra, report)
         if conversation.prefilled:
             report.preserved("content", "prefill")
+        own_fields = _own_fields(effort, wanted, self._policy)
         policy = msgspec.structs.replace(
             self._policy,
             continues_last_message=conversation.prefilled,
             separate_web_tools=True,
-            own_fields=(*_own_fields(effort, wanted, self._policy), *(() if body.stream else _CUT_HERE)),
+            own_fields=own_fields if body.stream else {**own_fields, **_CUT_HERE},
         )
         says_effort = body.thinking is not None or wanted is not None
         safeguards = read_safeguards(extra["safeguards"]) if extra and "safeguards" in extra else None
@@ -305,11 +308,11 @@ def _effort(
     return display, next((effort for most, effort in _BUDGETS if budget < most), "high")
 
 
-def _own_fields(effort: str | None, wanted: str | None, policy: Policy) -> tuple[str, ...]:
-    """Return the paths of the fields that no client asks for, given the effort that is sent, and the one that was named."""
+def _own_fields(effort: str | None, wanted: str | None, policy: Policy) -> AddedFields:
+    """Return the fields that no client asks for, given the effort that is sent, and the one that was named."""
     if effort is None or effort != wanted:
-        return *_NOT_ASKED, _EFFORT
-    return (*_NOT_ASKED, f"{_EFFORT}={effort}") if effort in EFFORTS and not policy.strict else _NOT_ASKED
+        return {**_NOT_ASKED, _EFFORT: _OWN_EFFORT}
+    return {**_NOT_ASKED, f"{_EFFORT}={effort}": _OWN_EFFORT} if effort in EFFORTS and not policy.strict else _NOT_ASKED
 
 
 def _least_effort(model: str, policy: Policy, report: LossReport) -> str | None:

@@ -40,8 +40,6 @@ _INCLUDED = {kind.item.include: kind.name for kind in HOSTED.values() if kind.it
 _VARIABLES = "chat_template_kwargs"
 # Fields that no client has asked for: a limit, a format's strictness, and what keeps a model from thinking.
 _OWN_LIMITS = {"max_completion_tokens": AddedField("max_tokens"), "max_tokens": AddedField("max_completion_tokens")}
-_OWN = AddedField(also=402)  # a limit beyond what is paid for
-_OWN_EFFORT = AddedField(word=True, switch=True)
 _OWN_SWITCH = AddedField(switch=True)
 # The parameters whose values may be refused.
 _CHECKED = frozenset({"background_options", "moderation", "multi_agent", "prompt_cache_options"})
@@ -276,9 +274,7 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
 
 def added_fields(body: Object, request: ResponsesRequest, policy: Policy) -> AddedFields:
     """Return the fields of the chat request for a request that are the gateway's own."""
-    more = {}
-    for path in policy.own_fields:
-        more[path] = _OWN_EFFORT if path.startswith("reasoning_effort") else _OWN
+    more = {**policy.own_fields}
     if request.max_output_tokens is None and policy.default_max_output_tokens is not None:
         more.update(_OWN_LIMITS)
     if _VARIABLES in body:

@@ -309,9 +309,11 @@ class Answer:
     @property
     def continuable(self) -> bool:
         """Whether all is known that another backend needs, and the model has not ended the answer."""
+        if self.ledger is None:
+            return False
         self._fast_path.take_tokens()
         # In this order, because the ids of a long prompt take long to read.
-        return self.ledger is not None and not self.ended_by_model and self.ledger.complete
+        return not self.ended_by_model and self.ledger.complete
 
     @property
     def ended_by_model(self) -> bool:
@@ -361,10 +363,12 @@ class Answer:
 
     def forget_ids(self) -> None:
         """Forget the ids: nothing of the answer is missing, or nobody continues it."""
-        self._fast_path.take_tokens()
         ledger = self.ledger
+        if ledger is None:
+            return
+        self._fast_path.take_tokens()
         turn = self._lifecycle.turn
-        if ledger is not None and turn.usage is None and ledger.complete:
+        if turn.usage is None and ledger.complete:
             turn.counted = Usage(len(ledger.prompt), len(ledger.ids))
             turn.reasoning_unknown = True
         self.ledger = None
