@@ -45,6 +45,8 @@ PENDING_OUTPUT = Output(
 _ASYNC_TYPES = frozenset({"function_call", "custom_tool_call"})
 # Calls with the id of another one that it is compared with, while none has an output: a request may have thousands of one id.
 _MOST_COMPARED = 16
+# Members by which an item says the same as another one, beside its texts and arguments.
+_SAID = ("role", "name", "namespace", "server_label", "call_id", "input", "output")
 
 
 class MatchedCall(msgspec.Struct):
@@ -245,11 +247,12 @@ def without_repeated(request: ResponsesRequest, history: Sequence[Any]) -> Respo
 
 def _id_of(item: Any, kinds: Container[str]) -> str | None:
     kind = item.get("type") if isinstance(item, dict) else None
-    return str(item.get("call_id")) if isinstance(kind, str) and kind in kinds else None
+    name = item.get("call_id") if isinstance(kind, str) and kind in kinds else None
+    return name if isinstance(name, str) else None
 
 
 def _words(item: Mapping[str, Any]) -> bytes:
     """Return what an item says, in whatever form a client writes it again."""
     parts = item.get("content")
-    texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else [parts]
-    return quoted([texts, read_object(str(item.get("arguments"))), *map(item.get, ("role", "call_id", "input", "output"))])
+    texts = [part.get("text", part) for part in parts if isinstance(part, dict)] if isinstance(parts, list) else [parts]
+    return quoted([texts, read_object(str(item.get("arguments"))), *map(item.get, _SAID)])
