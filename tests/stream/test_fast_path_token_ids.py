@@ -146,7 +146,9 @@ def standing(translator: Translator, data: bytes) -> Standing:
             beginning = translator.answer.partial()
             beginning = beginning._replace(ids=list(beginning.ids))
         known = (ledger.complete, list(ledger.ids), ledger.whole, "".join(ledger.tail), ledger.parsed, ledger.aborted)
-    counts = (translator.tokens.by_kind(), translator.chunks, translator.malformed, translator.repairs, translator.held)
+    counts = None
+    if translator.ended or ledger is not None:  # else ids wait for one another until the answer ends, or is left
+        counts = (translator.tokens.by_kind(), translator.chunks, translator.malformed, translator.repairs, translator.held)
     recorder = translator.options.recorder
     sampled = [] if recorder is None else [(call.tokens(), call.texts) for call in recorder.calls]
     about = (known, translator.lifecycle.turn.first_item, answer.broken_off)

@@ -69,6 +69,26 @@ def test_in_the_middle_of_a_stream(phase: str, way: str, loop: str) -> None:
     run(test(), loop)
 
 
+def test_the_tokens_until_then_are_counted() -> None:
+    pieces = [{"index": 0, "delta": {"content": f"{number} "}, "token_ids": [number, number]} for number in range(20)]
+
+    async def play(connection: Connection) -> None:
+        connection.write(HEAD)
+        connection.send(*(chunk(choices=[piece]) for piece in pieces))
+        await connection.lost
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url) as served:
+            client = await RawClient.connect(served)
+            await client.post()
+            await client.read_until(b"19 ")
+            await stops(behind, client.close)
+            await gone(served, "stream")
+            assert served.metric("tokens_total", kind="other", model="m") == 40
+
+    run(test())
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("grace", [0, 5])

@@ -166,6 +166,8 @@ class RequestLog:
         facts.record = record
         facts.error = facts.refusal
         if translator is not None:
+            if not translator.ended:
+                translator.answer.stop()  # because tokens whose ids wait for one another would not be counted
             facts.answer = answer_facts(translator)
             facts.tokens_by_kind = translator.tokens.by_kind()
             facts.unseen_tokens = translator.unseen_tokens
