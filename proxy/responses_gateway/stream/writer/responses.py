@@ -132,9 +132,9 @@ class ResponsesWriter(EventWriter):
     def show(self, response: bytes, *kinds: bytes) -> None:
         """Append the next events, which show the whole response."""
         end = self._end.encode("utf-8", "replace")
-        events = [_SNAPSHOT % (kind, kind, number, response, end) for number, kind in enumerate(kinds, self.next_number)]
-        self.next_number += len(events)
-        self.events.append(b"".join(events))
+        for kind in kinds:
+            self.events.append(_SNAPSHOT % (kind, kind, self.next_number, response, end))
+            self.next_number += 1
 
     def write(self, kind: str, fields: str) -> None:
         """Append the next event."""
