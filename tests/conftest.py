@@ -17,7 +17,7 @@ from coverage import Coverage
 from hypothesis import HealthCheck, settings
 from pytest_rerunfailures import StatusDB
 
-from tests.stages import STAGES, TESTS, stage_of
+from tests.stages import STAGES, TESTS, stage_of, stages_in
 from tests.thoroughness import REPEATABLE, examples
 
 TRACED = pytest.StashKey[bool]()
@@ -58,8 +58,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     if collection_path.is_dir():
         files = list(collection_path.rglob("test_*.py"))
-        return True if files and not chosen.intersection(map(stage_of, files)) else None
-    return True if collection_path.match("test_*.py") and stage_of(collection_path) not in chosen else None
+        return True if files and not any(chosen & stages_in(file) for file in files) else None
+    return True if collection_path.match("test_*.py") and not chosen & stages_in(collection_path) else None
 
 
 def _function(item: pytest.Item) -> tuple[Path, str]:
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seen: Counter[tuple[Path, str]] = Counter()
     for item in items:
         stage = stage_of(item.path)
-        item.add_marker(stage)
+        item.add_marker("outside" if item.get_closest_marker("slow") else stage)
         function = _function(item)
         seen[function] += 1
         item.stash[TRACED] = stage == "pure" and _counts(item, seen[function])

@@ -2,8 +2,8 @@
 
 `pure`: the translation, its judges, and what is read from files; no server, no process of its own; on the oldest Python.
 `gateway`: the gateway and its parts, with simulated backends; on the oldest Python.
-`outside`: other people's programs (clients, browsers, proxies, monitoring), faults, and the tools of this repository; on the
-newest Python, if one is found."""
+`outside`: other people's programs (clients, browsers, proxies, monitoring), faults, the tools of this repository, and of the
+other tests those that are marked as slow; on the newest Python, if one is found."""
 
 from __future__ import annotations
 
@@ -87,3 +87,10 @@ def stage_of(path: Path) -> Stage:
         if stage := STAGES.get(place.as_posix()):
             return stage
     raise LookupError(f"tests/{relative.as_posix()} has no stage: add it, or its folder, to tests/stages.py")
+
+
+@cache
+def stages_in(path: Path) -> frozenset[Stage]:
+    """Return the stages of the tests in a file, of which some may be marked as slow."""
+    slow: frozenset[Stage] = frozenset({"outside"} if b"@pytest.mark.slow\n" in path.read_bytes() else ())
+    return slow | {stage_of(path)}

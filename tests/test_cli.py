@@ -225,6 +225,7 @@ def test_a_chain_of_gateways_on_one_machine_is_no_circle(server: Server) -> None
     assert main(["serve", "--backend", "http://other:9000"]) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "argv", [["docs"], ["docs", "backends"], ["completion", "bash"], ["serve", "--help-all"]], ids=" ".join
 )
@@ -238,6 +239,7 @@ def test_a_page_that_nobody_reads_to_its_end_is_no_traceback(argv: list[str]) ->
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 def test_a_gateway_whose_stderr_is_closed_serves() -> None:
     port = free_port()
     command = [sys.executable, "-m", "responses_gateway", "serve", "--simulator", "--port", str(port)]
@@ -290,6 +292,7 @@ def test_ctrl_c_while_the_gateway_starts_is_not_lost_where_exceptions_are_swallo
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_the_server_is_imported_ends_it_without_a_traceback(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "responses_gateway", "serve", "--simulator", "--port", "0"]
@@ -448,6 +451,7 @@ def test_check_starts_programs_and_names_what_they_lack(capsys: pytest.CaptureFi
     assert main(["serve", "--config", str(config), "--check"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["text", "json"])
 def test_check_prints_its_result_alone_and_warnings_in_its_own_lines(tmp_path: Path, style: str) -> None:
     (tmp_path / "state").touch()
@@ -462,6 +466,7 @@ def test_check_prints_its_result_alone_and_warnings_in_its_own_lines(tmp_path: P
     assert warning.startswith(f"responses-gateway: warning: store in memory: cannot open {tmp_path}/state/")
 
 
+@pytest.mark.slow
 def test_all_unknown_flags_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--backnd", "http://a", "--idle-timout", "3"]) == 2
     said = capsys.readouterr().err

@@ -41,6 +41,7 @@ def spelled(tokenizer: ModelTokenizer, text: str) -> list[str]:
     return [text[start:end] for start, end in tokenizer.encode(text).offsets]
 
 
+@pytest.mark.slow
 def test_sentencepiece_gives_the_tokens_of_its_own_library(tmp_path: Path) -> None:
     import sentencepiece  # noqa: PLC0415
 

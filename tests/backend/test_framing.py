@@ -86,6 +86,7 @@ def test_good_framing(pieces: list[bytes], loop: str) -> None:
     run(test(), loop)
 
 
+@pytest.mark.slow
 def test_the_body_cut_at_every_byte() -> None:
     """Cut the answer into two writes, at each place in turn."""
     wire = HEAD + BODY

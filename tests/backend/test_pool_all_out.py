@@ -12,6 +12,7 @@ import pytest
 from tests.backend.virtual_pool import Server, VirtualPool, now, run_virtually
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_of_two_backends_that_flap_the_one_that_lives_is_used(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each die in turn, soon after the other one is back: there is always one that works."""
@@ -56,6 +57,7 @@ def test_a_backend_that_is_back_gets_requests_within_two_seconds(outage: float, 
     run_virtually(test())
 
 
+@pytest.mark.slow
 def test_while_all_are_out_one_request_at_a_time_tries_and_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         servers = [Server(name, lambda: now() >= 20) for name in "AB"]
@@ -101,6 +103,7 @@ def test_where_none_comes_back_those_that_wait_are_told_at_their_deadline(monkey
     run_virtually(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [503, "hangs"])
 def test_a_health_check_that_knows_nothing_new_closes_no_breaker(fails: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answer health checks all the time: only requests notice the failure."""

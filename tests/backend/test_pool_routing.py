@@ -165,6 +165,7 @@ def test_each_backend_gets_its_own_key_and_a_clients_key_only_if_it_may() -> Non
 # ---- by what came before ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_requests_with_one_key_go_to_one_replica_and_keys_are_spread() -> None:
     async def test() -> None:
         async with pool("A", "B", "C") as (served, *_several):

@@ -20,6 +20,7 @@ async def leaves(served: Served, after: float) -> None:
     client.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_no_place_is_lost_and_no_place_is_given_twice(seed: int) -> None:
     chance = random.Random(seed)

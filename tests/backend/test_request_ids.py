@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
+import pytest
 from aiohttp import web
 
 from responses_gateway.simulator import RECEIVED, serving
@@ -54,6 +55,7 @@ def test_every_request_of_the_gateway_has_one() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_the_doctor_sends_what_requests_have() -> None:
     async def test() -> None:
         seen: list[str] = []

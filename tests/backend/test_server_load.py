@@ -112,6 +112,7 @@ class Server:
     tells_load: bool = True
 
 
+@pytest.mark.slow
 def test_of_a_thousand_servers_those_with_requests_of_ours_are_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[Server, list[float]] = {}
 

@@ -342,6 +342,7 @@ def recorded() -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_prompts_are_counted_as_the_server_counted_them() -> None:
     tokenizer = loaded(TINY_MODEL)
     assert tokenizer.template is not None

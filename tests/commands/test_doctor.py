@@ -196,6 +196,7 @@ def test_each_question_is_shown_beside_the_report(capsys: pytest.CaptureFixture[
     assert len(lines) > 15
 
 
+@pytest.mark.slow
 def test_a_slow_server_shows_where_the_doctor_is_also_in_a_pipe() -> None:
     async def test() -> None:
         seen = asyncio.Event()

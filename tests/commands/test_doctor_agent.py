@@ -13,6 +13,7 @@ from responses_gateway.simulator import WeakModel
 from tests.commands.doctor_report import examine, report, server
 
 
+@pytest.mark.slow
 def test_a_weak_model_is_told_what_helps(capsys: pytest.CaptureFixture[str]) -> None:
     assert examine("--agent", weak=WeakModel(3, {"finish_without_call": 40, "stringified": 60})) == 0
     shown = capsys.readouterr()
@@ -23,6 +24,7 @@ def test_a_weak_model_is_told_what_helps(capsys: pytest.CaptureFixture[str]) -> 
     assert shown.err.count("testing: task ") == len(TASKS) == 20
 
 
+@pytest.mark.slow
 def test_a_server_that_ignores_tools_is_named() -> None:
     def change(body: dict[str, Any]) -> None:
         body.pop("tools", None)

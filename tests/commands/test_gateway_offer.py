@@ -28,6 +28,7 @@ async def said(capsys: pytest.CaptureFixture[str], command: list[str], url: str)
     return printed.err + printed.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_the_certificate_of_a_gateway_is_said_to_be_untrusted(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -53,6 +54,7 @@ def test_the_certificate_of_a_gateway_is_said_to_be_untrusted(
     run(test())
 
 
+@pytest.mark.slow
 def test_an_authority_of_ones_own_is_trusted_on_this_machine_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,7 @@ def write(file: Path, url: str, **more: object) -> None:
     file.write_text(json.dumps({"backend": url, "adapt": False, "store": "none", **more}), encoding="utf-8")
 
 
+@pytest.mark.slow
 @WORKERS
 def test_reload_says_what_changes_and_when(
     tmp_path: Path, folder: str, workers: int, capsys: pytest.CaptureFixture[str]
@@ -74,6 +75,7 @@ def test_reload_says_what_changes_and_when(
     run(test())
 
 
+@pytest.mark.slow
 def test_reload_works_after_a_rolling_restart(tmp_path: Path, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     async def test() -> None:
         file = tmp_path / "gateway.yaml"
@@ -91,6 +93,7 @@ def test_reload_works_after_a_rolling_restart(tmp_path: Path, folder: str, capsy
     run(test())
 
 
+@pytest.mark.slow
 @WORKERS
 def test_reload_says_that_it_has_read_the_certificate(
     tmp_path: Path, folder: str, workers: int, capsys: pytest.CaptureFixture[str]
@@ -110,6 +113,7 @@ def test_reload_says_that_it_has_read_the_certificate(
     run(test())
 
 
+@pytest.mark.slow
 def test_without_a_settings_file_there_is_nothing_to_reload(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     async def test() -> None:
         async with program("--backend", "http://127.0.0.1:9/v1", "--store", "none") as running:
@@ -142,6 +146,7 @@ STOPPED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "first"), one_in(3, STOPPED))
 def test_stop_waits_for_running_responses_until_it_need_not(
     folder: str, workers: int, first: str, capfd: pytest.CaptureFixture[str]
@@ -186,6 +191,7 @@ def test_stop_waits_for_running_responses_until_it_need_not(
     run(test())
 
 
+@pytest.mark.slow
 def test_of_several_gateways_one_has_to_be_named(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     async def test() -> None:
         flags = ("--backend", "http://127.0.0.1:9/v1", "--store", "none")
@@ -211,6 +217,7 @@ def test_without_a_gateway_it_says_so(folder: str, name: str, capsys: pytest.Cap
     assert "this user has no running gateway on this machine" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_socket_of_a_killed_gateway_is_cleared_away(folder: str) -> None:
     async def test() -> None:
         async with program("--backend", "http://127.0.0.1:9/v1", "--store", "none") as running:
@@ -227,6 +234,7 @@ def test_the_socket_of_a_killed_gateway_is_cleared_away(folder: str) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_only_the_user_of_a_gateway_can_reach_its_socket(folder: str) -> None:
     async def test() -> None:
         async with program("--backend", "http://127.0.0.1:9/v1", "--store", "none") as running:
@@ -241,6 +249,7 @@ def test_only_the_user_of_a_gateway_can_reach_its_socket(folder: str) -> None:
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [Path.touch, lambda path: path.mkdir() or path.chmod(0o777)], ids=["a file", "open to others"])
 def test_a_folder_that_cannot_be_trusted_is_not_used_and_stops_no_start(
     folder: str, made: Callable[[Path], None], capsys: pytest.CaptureFixture[str]

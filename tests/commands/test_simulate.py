@@ -24,6 +24,7 @@ def arguments(*argv: str) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no POSIX signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_where_it_listens_and_stops_on_a_signal(number: signal.Signals) -> None:

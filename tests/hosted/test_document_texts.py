@@ -24,6 +24,7 @@ def as_url(media_type: str, file: bytes) -> str:
     return f"data:{media_type};base64,{as_base64(file)}"
 
 
+@pytest.mark.slow
 def test_each_page_is_text_behind_its_number() -> None:
     assert read(document("Rivers are long.", "Towers are high.")) == [
         DocumentText("[page 1]\nRivers are long.\n\n[page 2]\nTowers are high.", 2, 2)
@@ -48,6 +49,7 @@ def test_what_cannot_be_read_says_why(file: bytes, reason: str) -> None:
     assert read(file) == [DocumentText(reason=reason)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [partial(bomb, 400), deep], ids=["a bomb", "nested"])
 def test_a_file_that_unpacks_to_too_much_is_no_text_and_takes_little_time(make: Callable[[], bytes]) -> None:
     file = make()
@@ -57,6 +59,7 @@ def test_a_file_that_unpacks_to_too_much_is_no_text_and_takes_little_time(make: 
     assert found.reason in ("no_text", "unreadable")
 
 
+@pytest.mark.slow
 def test_a_page_that_is_damaged_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = stream(b"BT (a) Tj ET", b"/Filter /Unknown")
     text = stream(b"BT /F1 12 Tf 10 50 Td (Towers) Tj ET")

@@ -82,6 +82,7 @@ def search(
 # What the model reads
 
 
+@pytest.mark.slow
 def test_files_are_found_by_a_real_server() -> None:
     async def test() -> None:
         async with connections({"docs": sdk_program()}) as servers:
@@ -161,6 +162,7 @@ def test_queries_that_cannot_be_searched_for_are_a_failure(queries: list[Any]) -
         search(Files({}), queries=queries)
 
 
+@pytest.mark.slow
 def test_a_failure_of_the_tool_itself_is_told() -> None:
     async def test() -> None:
         async with connections({"docs": sdk_program()}) as servers:

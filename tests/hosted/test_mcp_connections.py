@@ -277,6 +277,7 @@ def test_a_forgotten_session_is_replaced_and_the_call_made_once() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_server_that_was_restarted_is_connected_to_again() -> None:
     async def test() -> None:
         port = free_port()

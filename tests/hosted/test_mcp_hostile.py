@@ -146,6 +146,7 @@ def test_a_gigabyte_is_not_read(content_type: str, begin: bytes, part: bytes) ->
     run(test())
 
 
+@pytest.mark.slow
 def test_a_compressed_answer_is_not_unpacked() -> None:
     async def test() -> None:
         bomb = zlib.compress(b" " * 100 * 1024 * 1024)
@@ -599,6 +600,7 @@ def test_a_name_is_resolved_once_and_the_checked_address_is_used(monkeypatch: py
     run(test())
 
 
+@pytest.mark.slow
 def test_what_a_server_sends_unasked_has_a_bound() -> None:
     """The older transport has one stream for all answers, which stays open."""
 
@@ -627,6 +629,7 @@ def test_what_a_server_sends_unasked_has_a_bound() -> None:
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ping", [False, True])
 def test_a_server_cannot_keep_the_gateway_busy(ping: bool) -> None:
     """It ends the stream that stays open, so that it is opened again, or asks for answers without end."""

@@ -253,6 +253,7 @@ def test_a_page_is_kept_for_a_while_and_for_its_tenant() -> None:
     with_pages(test)
 
 
+@pytest.mark.slow
 def test_pages_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT_PAGES", 3)
     monkeypatch.setattr(module, "KEPT_CHARACTERS", 1000)
@@ -342,6 +343,7 @@ def test_a_page_that_waits_in_vain_for_its_turn_is_not_called_too_large(
     with_pages(test, timeout=0.5)
 
 
+@pytest.mark.slow
 def test_html_that_takes_forever_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     script = tmp_path / "forever.py"  # type: ignore[operator]
     script.write_text("while True: pass")
@@ -388,6 +390,7 @@ def test_a_library_that_is_missing_is_not_the_fault_of_the_page() -> None:
     with_pages(test)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lacking")
 def test_a_library_that_is_missing_is_found_before_the_first_page(capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings(backend=["http://127.0.0.1:9/v1"], web_search_url="http://b.example", store="none")
@@ -419,6 +422,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("html", [pytest.param(HOSTILE[name], id=name) for name in one_in(2, list(HOSTILE))])
 def test_hostile_html_ends_in_a_page_or_in_words(html: bytes) -> None:
     async def test(site: Website, pages: WebPages, clock: Clock) -> None:

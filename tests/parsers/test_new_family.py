@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 FAMILY = """
 from responses_gateway.parsers.format import CallFormat, Family, JsonEnvelope, NameSign
@@ -54,6 +56,7 @@ def copy_with(folder: Path, **families: str) -> None:
         (folder / "proxy" / "responses_gateway" / "parsers" / "families" / f"{name}.py").write_text(code, encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_file_is_all_that_a_family_takes(tmp_path: Path) -> None:
     copy_with(tmp_path, made_up=FAMILY)
     done = run(tmp_path, PROGRAM)

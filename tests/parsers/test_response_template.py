@@ -142,6 +142,7 @@ def test_without_the_package_the_operator_learns_its_name(monkeypatch: pytest.Mo
 # ---- templates that mean no good ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_expression_that_takes_too_long_is_given_up_once_and_the_answer_goes_on() -> None:
     template = with_field("thinking", open_pattern=SLOW, close="</t>")
     parser = TemplateParser(load(template), schemas=TOOLS)

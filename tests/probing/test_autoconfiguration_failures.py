@@ -44,6 +44,7 @@ def test_a_server_that_starts_later_is_waited_for_while_the_gateway_serves(
     run(test())
 
 
+@pytest.mark.slow
 def test_health_says_that_the_backend_is_being_probed() -> None:
     async def test() -> None:
         asked = asyncio.Event()
@@ -146,6 +147,7 @@ def test_a_model_that_thinks_longer_is_given_more_room() -> None:
 # ---- the program ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_serve_listens_at_once_and_logs_what_it_found() -> None:
     async def test() -> None:
         backend = SimulatedBackend("llamacpp")
@@ -159,6 +161,7 @@ def test_serve_listens_at_once_and_logs_what_it_found() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_model_cannot_write_to_the_operators_terminal() -> None:
     async def test() -> None:
         backend = SimulatedBackend(models=("\x1b[31mred",))

@@ -115,6 +115,7 @@ def test_a_model_that_is_not_loaded_is_not_asked(make: Make, lines: list[str]) -
     run(test())
 
 
+@pytest.mark.slow
 def test_the_doctor_measures_the_limit_of_an_unknown_server() -> None:
     found = report(dialect="openai", change=partial(limited, limit=9))
     assert found.profile["own_limit"] == 9

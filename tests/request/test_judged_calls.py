@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ def called(command: str) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "Bash", "arguments": command}}]}
 
 
+@pytest.mark.slow
 def test_of_a_long_conversation_the_beginning_and_the_end_are_shown() -> None:
     messages = [
         {"role": "system", "content": LONG},

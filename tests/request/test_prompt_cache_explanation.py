@@ -171,6 +171,7 @@ def test_one_tenant_takes_no_room_of_another() -> None:
     assert again.cause == "first"
 
 
+@pytest.mark.slow
 def test_a_session_of_many_threads_keeps_the_last_ones() -> None:
     contexts = Contexts()
     long = [SYSTEM, *({"role": "user", "content": str(number)} for number in range(2000))]

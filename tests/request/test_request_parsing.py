@@ -66,6 +66,7 @@ def test_what_is_wrong_is_said_in_the_terms_of_the_api(fields: dict[str, Any], p
     assert error.message.endswith(f"'{param}': {said}")
 
 
+@pytest.mark.slow
 def test_no_message_is_in_the_words_of_the_library() -> None:
     """Try values of every type for every field."""
     for name in ResponsesRequest.model_fields:

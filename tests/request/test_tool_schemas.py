@@ -131,6 +131,7 @@ def test_the_same_values_are_valid_as_before(schema: Any) -> None:
         assert before.is_valid(arguments) == after.is_valid(arguments)
 
 
+@pytest.mark.slow
 def test_a_very_large_schema_takes_no_longer_than_others() -> None:
     wide = {"type": "object", "properties": {str(number): {"type": "object"} for number in range(200_000)}}
     deep: Schema = {}

@@ -258,6 +258,7 @@ ANYTHING = st.recursive(
 FIELDS = ["client_metadata", "metadata", "nvext", "prompt_cache_key", "generate", "input", "messages", "tools", "output_config"]
 
 
+@pytest.mark.slow
 @pytest.mark.untraced
 @given(st.dictionaries(st.sampled_from(FIELDS), ANYTHING), st.booleans())
 def test_a_body_of_any_shape_is_read(body: dict[str, Any], handshake: bool) -> None:

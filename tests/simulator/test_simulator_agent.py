@@ -39,6 +39,7 @@ def run_bash(command: list[str] | str, folder: Path) -> str:
     return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", [BASH, ARGV], ids=["text", "argv"])
 def test_four_steps_in_a_real_shell(tool: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
     results: tuple[str, ...] = ()

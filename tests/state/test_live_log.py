@@ -310,6 +310,7 @@ def test_started_here_followed_and_cancelled_there(
     run(test())
 
 
+@pytest.mark.slow
 def test_responses_go_on_while_the_server_is_gone(redis_server: RedisServer, tmp_path: Any) -> None:
     async def test() -> None:
         async with serving(create_app()) as url, two(url, redis_server, str(tmp_path / "x.sqlite3")) as (one, other):
@@ -334,6 +335,7 @@ def test_responses_go_on_while_the_server_is_gone(redis_server: RedisServer, tmp
     run(test())
 
 
+@pytest.mark.slow
 def test_responses_end_truthfully_without_the_server(redis_server: RedisServer, tmp_path: Any) -> None:
     async def test() -> None:
         async with serving(create_app()) as url, two(url, redis_server, str(tmp_path / "x.sqlite3")) as (one, other):
@@ -350,6 +352,7 @@ def test_responses_end_truthfully_without_the_server(redis_server: RedisServer, 
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_what_has_waited_goes_on_if_the_server_goes_while_it_begins(
     comes_back: bool, redis_server: RedisServer, tmp_path: Any, monkeypatch: pytest.MonkeyPatch

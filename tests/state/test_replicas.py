@@ -38,6 +38,7 @@ def each_url(request: pytest.FixtureRequest, postgres_server: PostgresServer) ->
             yield url
 
 
+@pytest.mark.slow
 def test_started_here_continued_followed_and_cancelled_there(each_url: str) -> None:
     async def test() -> None:
         backend = create_app()
@@ -70,6 +71,7 @@ def test_started_here_continued_followed_and_cancelled_there(each_url: str) -> N
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("events", ["store", "redis"])
 def test_what_a_killed_gateway_ran_is_reported_as_failed(
     postgres_url: str, events: str, request: pytest.FixtureRequest
@@ -102,6 +104,7 @@ def test_what_a_killed_gateway_ran_is_reported_as_failed(
     run(test())
 
 
+@pytest.mark.slow
 def test_many_agents_of_one_rollout_lose_no_call_and_its_pages_have_each_once(postgres_url: str) -> None:
     """All write the same tree, at two gateways, while a trainer reads it: each conflict has transactions repeated."""
     agents = range(16)

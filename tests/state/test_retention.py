@@ -9,6 +9,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from responses_gateway.state import Database, EventRow, Running, Sqlite, Store
 from responses_gateway.state.records import Ages
 from tests.state.conftest import Clock, Opening
@@ -31,6 +33,7 @@ async def fill(store: Store, clock: Clock, responses: int, kilobytes: int = 10, 
         )
 
 
+@pytest.mark.slow
 def test_the_size_is_about_what_was_stored(opening: Opening) -> None:
     async def test(store: Store, _database: Database, clock: Clock) -> None:
         empty = await store.upkeep.size()
@@ -44,6 +47,7 @@ def test_the_size_is_about_what_was_stored(opening: Opening) -> None:
     play(opening, test)
 
 
+@pytest.mark.slow
 def test_beyond_the_limit_the_oldest_go_first_and_running_ones_never(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         running = record("running", status="in_progress", background=True, detached=True, input=[unique(10)])
@@ -99,6 +103,7 @@ def test_the_age_of_what_is_stored(opening: Opening) -> None:
     play(opening, test)
 
 
+@pytest.mark.slow
 def test_others_get_their_turn_while_much_is_deleted(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         await fill(store, clock, 500, kilobytes=0)
@@ -149,6 +154,7 @@ async def emptied(path: Path, clock: Clock) -> None:
     await store.close()
 
 
+@pytest.mark.slow
 def test_a_file_shrinks_when_responses_expire(tmp_path: Path) -> None:
     path = tmp_path / "x.sqlite3"
     clock = Clock()

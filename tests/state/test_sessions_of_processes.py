@@ -72,6 +72,7 @@ async def read(running: Program, session: aiohttp.ClientSession, path: str) -> A
         return await answer.json()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", [False, True])
 def test_every_worker_shows_the_session_of_all(stored: bool, tmp_path: Path) -> None:
     store = str(tmp_path / "store.sqlite3") if stored else "none"
@@ -96,6 +97,7 @@ def test_every_worker_shows_the_session_of_all(stored: bool, tmp_path: Path) -> 
     run(test())
 
 
+@pytest.mark.slow
 def test_the_time_of_tools_is_right_whichever_workers_have_the_turns(tmp_path: Path) -> None:
     tools = [{"type": "function", "name": "run", "parameters": {"type": "object", "properties": {}}}]
 
@@ -122,6 +124,7 @@ def test_the_time_of_tools_is_right_whichever_workers_have_the_turns(tmp_path: P
     run(test())
 
 
+@pytest.mark.slow
 def test_replicas_show_one_session_which_survives_both(postgres_url: str) -> None:
     settings: dict[str, Any] = {"store": postgres_url, "admin_key": ADMIN}
 

@@ -115,6 +115,7 @@ def test_turns_that_several_processes_have_lose_nothing(store: str, tmp_path: Pa
     run(test())
 
 
+@pytest.mark.slow
 def test_another_backend_is_named_by_another_process(tmp_path: Path) -> None:
     async def test() -> None:
         async with at_processes(2, tmp_path / "store.db", patient_server(), patient_server()) as (one, other):
@@ -174,6 +175,7 @@ def test_a_thread_that_is_too_large_for_the_store_is_not_taken_for_what_it_was(
     run(test())
 
 
+@pytest.mark.slow
 def test_without_a_store_no_worker_says_what_it_does_not_know_of_a_session() -> None:
     async def test() -> None:
         flags = ("--simulator", "--workers", "2", "--no-adapt", "--store", "none")

@@ -176,6 +176,7 @@ def test_the_whole_response_has_all_that_may_break_off() -> None:
         assert "".join(played.deltas("code_interpreter_call_code")).startswith('print("é 行")')
 
 
+@pytest.mark.slow
 @pytest.mark.untraced  # the next test runs the same lines
 @pytest.mark.parametrize("dialect", list(FAMILIES))
 def test_cut_after_every_event_of_every_turn(dialect: str) -> None:
@@ -191,6 +192,7 @@ def test_cut_after_every_event_of_every_turn(dialect: str) -> None:
         assert not talk.playing.tokens.disagrees
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", list(FAMILIES))
 @pytest.mark.untraced
 @given(

@@ -227,6 +227,7 @@ def test_raw_markup_is_read_on_as_it_was_read(name: str, known: str) -> None:
     assert differing("raw", name, known) == []
 
 
+@pytest.mark.slow
 @pytest.mark.untraced  # likewise
 @pytest.mark.parametrize(("setting", "name"), [("tools_only", "agent.1"), ("reasoning_only", "agent.1")])
 @pytest.mark.parametrize("known", ["nothing", "named"])

@@ -247,6 +247,7 @@ def test_reads_of_one_event_give_what_reader_and_table_give(sent: list[bytes], h
     assert played(sent, **how) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.untraced  # the tests around it run the same lines
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("holds_text", [False, True])

@@ -16,6 +16,7 @@ def pieces(stream: ChatStream) -> list[bytes]:
     return [*map(event, stream.chunks), DONE]
 
 
+@pytest.mark.slow
 def test_what_was_sent_comes_out_and_no_rule_is_broken(subtests: pytest.Subtests) -> None:
     for stream in chat_streams():
         with subtests.test(stream.name):

@@ -462,6 +462,7 @@ def test_the_sentence_of_a_mark_begins_at_most_a_thousand_characters_before_it()
     assert (annotation["start_index"], annotation["end_index"]) == (len(begin) + 3 - 1000, len(begin) + 3)
 
 
+@pytest.mark.slow
 def test_many_marks_take_no_longer_each_than_a_few() -> None:
     def seconds(marks: int) -> float:
         playing = new_translator(tools=TOOLS, hosted=HostedOptions(frozenset(), "cntr_1"))

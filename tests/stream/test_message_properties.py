@@ -86,6 +86,7 @@ def test_a_stream_that_breaks_anywhere_shows_what_came_and_never_stops_what_was_
 # ---- streams of real servers -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.untraced
 def test_every_recorded_stream_says_what_it_says_to_a_client_of_the_other_protocol() -> None:
     wrong = []

@@ -366,6 +366,7 @@ def test_calls_of_markup_are_not_run_twice() -> None:
     assert played.said == [("call", "weather", '{"city": "Paris"}')]
 
 
+@pytest.mark.slow
 def test_log_probabilities_of_tokens_that_are_written_in_another_way_hold_nobody_up() -> None:
     choice = {"message": {"role": "assistant", "content": " ab" * 4_000}, "finish_reason": "stop"}
     entries = [{"token": "ab", "logprob": -1.0}] * 4_000

@@ -81,6 +81,7 @@ def arguments_for(tool: Declared, function: Item) -> str:
     return json.dumps(example(function["parameters"]))
 
 
+@pytest.mark.slow
 def test_every_tool_makes_the_round_trip(subtests: pytest.Subtests) -> None:
     for capture, body in requests().items():
         with subtests.test(capture):

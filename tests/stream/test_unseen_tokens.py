@@ -56,6 +56,7 @@ def test_ids_tell_it_too() -> None:
     assert unseen(*pieces, used(41)) in (39, 40)  # as many tokens as the text may have
 
 
+@pytest.mark.slow
 @pytest.mark.untraced
 def test_no_recorded_stream_of_a_server_whose_parsers_fit_raises_an_alarm() -> None:
     alarms = []

@@ -35,6 +35,7 @@ def names(served: Served) -> set[str]:
     return set(served.parts.pool.members.by_name)
 
 
+@pytest.mark.slow
 def test_members_follow_the_addresses_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         resolver = Resolver(monkeypatch)

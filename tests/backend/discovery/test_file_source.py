@@ -86,6 +86,7 @@ def test_backends_come_and_go_with_the_file_and_streams_stay(tmp_path: Path) -> 
     run(test())
 
 
+@pytest.mark.slow
 def test_a_broken_file_changes_nothing_and_says_so_and_the_others_count(tmp_path: Path) -> None:
     async def test() -> None:
         async with replicas(Replica("A"), Replica("B")) as (a, b):
@@ -171,6 +172,7 @@ def test_a_member_cannot_be_removed_by_hand_but_drained(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 1], ids=["2 workers", "1 process"])
 def test_all_workers_follow_one_watch_and_pools_are_reloaded(tmp_path: Path, workers: int) -> None:
     async def test() -> None:

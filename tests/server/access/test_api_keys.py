@@ -297,6 +297,7 @@ def test_without_keys_the_backend_gets_the_clients_own_as_ever() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_the_relay_can_be_switched_off() -> None:
     async def test() -> None:
         async with backend(answering(JSON_ANSWER)) as behind, gateway(behind.url, relay=False) as served:

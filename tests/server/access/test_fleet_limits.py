@@ -88,6 +88,7 @@ def refilled(limit: int, began: float) -> float:
     return (time.monotonic() - began) * limit / 60 + 1
 
 
+@pytest.mark.slow
 def test_requests_of_all_gateways_count_together(redis_server: RedisServer) -> None:
     async def test() -> None:
         async with replicas(redis_server, requests_per_minute=6) as served:
@@ -132,6 +133,7 @@ def test_many_at_once_are_not_let_in_twice(redis_server: RedisServer) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_tokens_of_all_gateways_count_together(redis_server: RedisServer) -> None:
     async def test() -> None:
         # So many that the questions alone, asked until the report has come, do not use them up.
@@ -225,6 +227,7 @@ def test_a_request_costs_one_round_trip_and_a_token_none(redis_server: RedisServ
     run(test())
 
 
+@pytest.mark.slow
 def test_without_redis_each_gateway_has_its_share_and_with_it_they_share_again(redis_server: RedisServer) -> None:
     async def test() -> None:
         async with replicas(redis_server, requests_per_minute=40) as served:
@@ -361,6 +364,7 @@ async def two_by_two(redis: RedisServer, tmp_path: Path, **limits: int) -> Async
         yield both, ask
 
 
+@pytest.mark.slow
 def test_two_gateways_with_two_workers_each_let_in_what_the_limit_says(redis_server: RedisServer, tmp_path: Path) -> None:
     async def test() -> None:
         async with two_by_two(redis_server, tmp_path, requests_per_minute=30) as (both, ask):
@@ -382,6 +386,7 @@ def test_two_gateways_with_two_workers_each_let_in_what_the_limit_says(redis_ser
     run(test())
 
 
+@pytest.mark.slow
 def test_without_redis_the_workers_of_a_gateway_have_its_share_together(redis_server: RedisServer, tmp_path: Path) -> None:
     async def test() -> None:
         async with two_by_two(redis_server, tmp_path, requests_per_minute=60) as (_, ask):

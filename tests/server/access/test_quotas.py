@@ -356,6 +356,7 @@ def test_the_concurrency_of_a_team_counts_all_members() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_what_a_team_refuses_does_not_count_against_the_key_in_redis(redis_server: RedisServer) -> None:
     async def test() -> None:
         teams = {"red": {"requests_per_minute": 1}}
@@ -413,6 +414,7 @@ def test_exactly_what_was_used_is_counted_by_concurrent_requests_of_two_replicas
     run(test())
 
 
+@pytest.mark.slow
 def test_what_a_client_got_to_the_end_is_charged_though_the_gateway_is_killed(tmp_path: Path) -> None:
     async def test() -> None:
         config = tmp_path / "gateway.yaml"

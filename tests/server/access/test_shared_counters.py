@@ -114,6 +114,7 @@ def test_a_holder_that_hangs_is_not_waited_for_and_one_that_is_killed_leaves_no_
         holder.communicate()
 
 
+@pytest.mark.slow
 def test_of_more_accounts_than_there_are_rows_those_that_run_something_stay(folder: Path) -> None:
     table = Table(folder, 0)
     with SharedRow(table, "address of old") as row:

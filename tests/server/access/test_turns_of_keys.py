@@ -23,6 +23,7 @@ MESSAGES: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body"), [("/v1/responses", RESPONSES), ("/v1/messages", MESSAGES)], ids=["responses", "messages"]
 )

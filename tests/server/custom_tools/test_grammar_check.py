@@ -67,6 +67,7 @@ def test_a_verdict_says_what_is_wrong() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_hostile_grammar_is_given_up_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use a terminal that takes Python's regular expressions for ever, in a recursive grammar: only a process can be ended."""
     monkeypatch.setattr("responses_gateway.server.custom_tools.grammar_check.CHECK_TIMEOUT", 2.0)

@@ -82,6 +82,7 @@ def telling(told: Mapping[str, str]) -> web.Application:
     return app
 
 
+@pytest.mark.slow
 def test_fifty_turns_of_a_loop_lose_nothing() -> None:
     async def test() -> None:
         async with clients(server()) as new:
@@ -274,6 +275,7 @@ def test_what_the_gateway_leaves_out_or_changes_is_not_blamed_on_the_template(
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("store", "cause"), [("none", "input_changed"), ("memory", None)])
 def test_results_of_the_gateway_s_tools_that_are_not_kept_are_not_blamed_on_the_template(store: str, cause: str | None) -> None:
     """A client that sends its history has no results of searches; the store has them."""
@@ -397,6 +399,7 @@ def test_what_an_automatic_compaction_loses_is_lost_by_its_own_turn(whole: bool)
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True])
 def test_conversations_in_one_thread_lose_nothing_of_each_other(whole: bool) -> None:
     """As in lanes of one connection: each goes on from its own last turn, however many others came between."""
@@ -511,6 +514,7 @@ def lost(line: Line) -> int:
     return int((line["cache_context"] - line["cached_tokens"]) // 16 * 16)
 
 
+@pytest.mark.slow
 def test_a_template_that_leaves_out_thoughts_is_named_and_told_from_eviction() -> None:
     """Fifty turns of work: tools are called, and now and then the user speaks, when the thoughts before that are left out."""
     app = server(drops_thoughts=True)

@@ -67,6 +67,7 @@ async def keyed(**settings: Any) -> AsyncIterator[Served]:
 # ---- one gateway -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_key_is_made_opens_the_gateway_and_is_revoked() -> None:
     async def test() -> None:
         async with keyed() as served:
@@ -383,6 +384,7 @@ class Place(NamedTuple):
     url: str
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", one_in(2, [("--ui", "off"), (), ("--operations-port", "0")]), ids=" ".join)
 def test_every_worker_takes_a_change_before_it_is_answered(more: tuple[str, ...], tmp_path: Path) -> None:
     async def test() -> None:
@@ -401,6 +403,7 @@ def test_every_worker_takes_a_change_before_it_is_answered(more: tuple[str, ...]
     run(test())
 
 
+@pytest.mark.slow
 def test_keys_stay_while_settings_are_read_again_and_workers_are_replaced(tmp_path: Path) -> None:
     async def test() -> None:
         file = tmp_path / "gateway.yaml"

@@ -253,6 +253,7 @@ def test_a_turn_of_the_users_has_six() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_broken_call_is_made_again_and_handed_over_only_if_it_is_not() -> None:
     cut = pieces({"reasoning": "So."}, calling("read_file", '{"path": "a'), usage=(10, 5))
 

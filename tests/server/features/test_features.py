@@ -145,6 +145,7 @@ def test_each_section_that_only_a_feature_reads_has_its_feature() -> None:
     assert sections.keys() == GIVEN.keys()
 
 
+@pytest.mark.slow
 def test_of_the_server_the_list_alone_imports_a_feature() -> None:
     features = PACKAGE / "server" / "features"
     for path in (PACKAGE / "server").rglob("*.py"):
@@ -155,6 +156,7 @@ def test_of_the_server_the_list_alone_imports_a_feature() -> None:
 
 
 # Because the process of each takes seconds, a brief run tries some.
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", [pytest.param(feature, id=feature.name) for feature in one_in(4, FEATURES)])
 def test_a_feature_is_a_folder_and_a_line(feature: Feature, tmp_path: Path) -> None:
     package = tmp_path / "responses_gateway"

@@ -49,6 +49,7 @@ def test_what_another_backend_continued_is_one_call_with_all_ids(dialect: str) -
     run(test())
 
 
+@pytest.mark.slow
 def test_each_turn_with_hosted_tools_is_a_call() -> None:
     async def test() -> None:
         async with searched_web() as searched, fleet("vllm", **searched.settings) as served:

@@ -218,6 +218,7 @@ def test_a_rollout_and_a_chain_are_read_in_pages_and_lines() -> None:
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["none", "sqlite"])
 @pytest.mark.parametrize("form", ["json", "jsonl"])
 def test_the_pages_of_a_rollout_that_grows_have_each_call_once(store: str, form: str, tmp_path: Path) -> None:
@@ -294,6 +295,7 @@ def test_the_settings_of_a_model_have_its_prompts_sent_as_ids() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_with_hosted_turns_the_response_has_the_tokens_of_its_last_call() -> None:
     async def test() -> None:
         async with searched_web() as searched, fleet("vllm", **searched.settings) as served:

@@ -253,6 +253,7 @@ def test_without_a_store_the_tokens_in_memory_are_bounded_and_the_record_says_wh
     run(test())
 
 
+@pytest.mark.slow
 def test_without_a_store_a_rollout_has_the_calls_of_all_workers() -> None:
     async def test() -> None:
         flags = ("--simulator", "--workers", "2", "--no-adapt", "--store", "none")
@@ -328,6 +329,7 @@ def answered(output: list[dict]) -> list[dict]:
     return results or [{"role": "user", "content": "What is the weather in Paris?"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stateless", [False, True])
 def test_with_ids_each_prompt_of_a_long_tool_loop_extends_the_last_one(stateless: bool) -> None:
     async def test() -> None:

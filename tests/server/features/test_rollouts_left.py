@@ -132,6 +132,7 @@ def test_a_response_that_goes_on_without_its_client_is_kept_whole() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_of_a_response_with_hosted_tools_the_calls_that_ended_are_whole() -> None:
     """The last one is whole, too, if its client leaves while a tool runs."""
     question = "scenario: research How high is the tower? tps: 20"

@@ -203,6 +203,7 @@ def test_without_the_setting_no_verdict_is_invented(stream: bool) -> None:
     run(test())
 
 
+@pytest.mark.slow
 @both
 def test_a_call_that_is_cut_or_too_long_is_not_judged(stream: bool) -> None:
     async def test() -> None:

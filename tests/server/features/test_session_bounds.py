@@ -173,6 +173,7 @@ def test_clients_keys_see_no_sessions_and_usage_is_that_of_each_key() -> None:
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["none", "memory"])
 def test_a_key_of_many_sessions_loses_none_of_another(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "MOST_OF_TENANT", 20)
@@ -251,6 +252,7 @@ def test_a_client_whose_name_is_no_unicode_keeps_no_session_of_others_from_the_s
     run(test())
 
 
+@pytest.mark.slow
 def test_ten_thousand_sessions_of_long_ids_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "MOST", 1_000_000)
     remembered = RememberedSessions()

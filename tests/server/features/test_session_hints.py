@@ -182,6 +182,7 @@ def test_a_request_beside_the_work_that_went_elsewhere_takes_its_thread_nowhere(
     run(test())
 
 
+@pytest.mark.slow
 def test_a_sub_agent_that_ends_does_not_end_its_session() -> None:
     app, closed = closing_server()
 
@@ -299,6 +300,7 @@ def test_a_header_of_the_settings_is_the_only_one_of_its_name_however_it_is_writ
     run(test())
 
 
+@pytest.mark.slow
 def test_a_thread_stays_and_a_child_begins_where_its_parent_was() -> None:
     apps = [create_app(), create_app()]
 

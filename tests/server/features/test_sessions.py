@@ -501,6 +501,7 @@ def test_the_threads_that_are_remembered_for_those_below_are_bounded(monkeypatch
     assert placed("other", "y", "x") == "root"  # whose threads nobody else pushed out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ui", ["auto", "off"])
 def test_the_list_has_the_sessions_of_all_workers_also_without_the_window(ui: str) -> None:
     async def test() -> None:

@@ -125,6 +125,7 @@ def test_zero_turns_it_off_and_a_number_vouches_for_servers_that_differ() -> Non
         assert lines(ON) == lines(OFF) == []  # the operator has decided
 
 
+@pytest.mark.slow
 def test_a_third_server_matters_only_if_it_serves_the_model() -> None:
     async def test() -> None:
         async with served_by({}, {}, {"id": "another", "root": "org/other"}) as (served, _):

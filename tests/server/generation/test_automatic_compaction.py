@@ -368,6 +368,7 @@ def test_what_a_client_keeps_before_a_compaction_is_part_of_the_next_summary(sto
     run(test())
 
 
+@pytest.mark.slow
 def test_several_calls_of_the_model_in_one_response_do_not_count_as_the_context(tmp_path: Path) -> None:
     """The usage of a response with searches is the sum of its calls, each of which has nearly the same prompt."""
 

@@ -236,6 +236,7 @@ def test_malformed_chunks_are_counted_and_the_backend_is_let_go() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_an_event_without_end_does_not_fill_the_memory() -> None:
     async def play(connection: Connection) -> None:
         connection.write(HEAD)

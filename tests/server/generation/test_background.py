@@ -298,6 +298,7 @@ def test_two_gateways_share_a_store(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_what_a_killed_gateway_ran_is_reported_as_failed(tmp_path: Path) -> None:
     async def test() -> None:
         path = tmp_path / "x.sqlite3"

@@ -254,6 +254,7 @@ def test_a_gateway_that_stops_while_it_leases_a_response_leaves_it_to_others(tmp
     run(test())
 
 
+@pytest.mark.slow
 def test_several_gateways_and_one_that_is_killed_begin_each_response_once(tmp_path: Path) -> None:
     """The first is killed while it prepares what it has leased, and another one stopped while all wait."""
     first = (

@@ -39,6 +39,7 @@ def test_cut_anywhere_nothing_is_lost_or_said_twice(dialect: str, scenario: str)
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["vllm", "vllm-interval"])
 def test_a_call_behind_text_goes_on_wherever_it_breaks_off(dialect: str) -> None:
     """The text could be a thought for a parser that does not know how the prompt ended."""

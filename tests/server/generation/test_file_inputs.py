@@ -63,6 +63,7 @@ async def send(served: Served, body: dict[str, Any], path: str = "/v1/messages")
     return await ask(served, "POST", path, json=body)
 
 
+@pytest.mark.slow
 def test_claude_codes_model_reads_a_pdf_in_the_result_of_its_call(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(create_app(SimulatorOptions())) as url, gateway(url, record=str(tmp_path)) as served:
@@ -79,6 +80,7 @@ def test_claude_codes_model_reads_a_pdf_in_the_result_of_its_call(tmp_path: Path
     assert [replay(path).differences for path in tmp_path.glob("exchange-*.jsonl")] == [[]]
 
 
+@pytest.mark.slow
 def test_a_pdf_that_cannot_be_read_is_told_where_a_refusal_would_end_the_conversation() -> None:
     async def test() -> None:
         async with model(text_stream("hi")) as (served, talking):
@@ -96,6 +98,7 @@ def test_a_pdf_that_cannot_be_read_is_told_where_a_refusal_would_end_the_convers
     run(test())
 
 
+@pytest.mark.slow
 def test_files_of_the_other_door_are_read_as_well_and_stay_files_where_they_cannot_be() -> None:
     async def test() -> None:
         async with model(text_stream("hi"), store="memory") as (served, talking):

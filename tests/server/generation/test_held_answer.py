@@ -24,6 +24,7 @@ def said(passed: bytes) -> str:
     return "".join(getattr(delta, "text", "") for delta in deltas)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
 def test_cut_at_any_byte_nothing_passes_that_was_not_judged_and_all_that_was(line_end: bytes) -> None:
     whole = WHOLE.replace(b"\n", line_end)

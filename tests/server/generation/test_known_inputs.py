@@ -162,6 +162,7 @@ def test_a_turn_of_a_known_history_stores_its_own_items_alone(monkeypatch: pytes
     run(test())
 
 
+@pytest.mark.slow
 def test_a_turn_of_a_chain_reads_and_translates_its_own_items_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     items = histories.HistoryTable.items

@@ -40,6 +40,7 @@ def resident() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS_OF_LONG_TESTS)
 def test_many_streams_at_once(loop: str) -> None:
     async def test() -> None:

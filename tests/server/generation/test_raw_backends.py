@@ -163,6 +163,7 @@ def test_a_call_cannot_be_forced_and_that_is_on_record(choice: Any) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_an_invalid_escape_keeps_its_backslash() -> None:
     """Arguments in a string, as some models write them, hold a pattern whose backslash is not escaped; cut at every place."""
     call = r"""<tool_call>{"name": "grep", "arguments": "{\"p\": \"a\d+\"}"}</tool_call>"""
@@ -265,6 +266,7 @@ def test_calls_at_the_end_of_a_thought_are_rescued(thought: str, finish: str, ci
     run(test())
 
 
+@pytest.mark.slow
 def test_a_call_in_a_thought_is_none_beside_another_one() -> None:
     async def test() -> None:
         own = scripted_backend.call('{"city": "Rome"}', id="call-1")

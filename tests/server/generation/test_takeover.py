@@ -295,6 +295,7 @@ async def keeps_nothing(_keeper: ResponseKeeper, _translator: Translator) -> Non
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "last"),
     [
@@ -330,6 +331,7 @@ def test_wherever_its_gateway_stops(scenario: str, last: bytes, tmp_path: Path, 
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
 @pytest.mark.parametrize("place", ["1", "12", "60"])
 def test_after_another_backend_had_gone_on_with_it(

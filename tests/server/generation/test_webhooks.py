@@ -228,6 +228,7 @@ async def until_completed(served: Reachable, response_id: str) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["INTERVAL = 3600.0", "LEASE = 0.0"])
 def test_a_gateway_that_is_killed_after_the_end_leaves_the_event_to_another_one(tmp_path: Path, change: str) -> None:
     """The first gateway never looks for what is due; or it sends it to an endpoint that hangs, and its lease ends at once."""
@@ -308,6 +309,7 @@ def test_operators_see_what_was_not_taken_and_have_it_sent_again(monkeypatch: py
     run(test())
 
 
+@pytest.mark.slow
 def test_what_was_given_up_is_kept_and_sent_again_only_for_an_operator(tmp_path: Path) -> None:
     first = "from responses_gateway.server.features.webhooks import sender; sender.MOST_ATTEMPTS = 1; sender.INTERVAL = 0.02"
 

@@ -105,6 +105,7 @@ def replaced(value: Any, path: Path, by: Any) -> Any:
     return copy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_value_of_a_wrong_type_is_no_defect(wrong: str) -> None:
     """Whatever is let through is refused by this backend, so that every answer is an error 400."""

@@ -255,6 +255,7 @@ def test_a_gateway_that_stops_ends_the_response_and_the_tool() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_gateway_that_is_killed_leaves_the_truth_in_the_store(tmp_path: Path) -> None:
     async def test() -> None:
         async with model(WAIT, says("Ok.")) as (_, talking):

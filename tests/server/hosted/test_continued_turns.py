@@ -33,6 +33,7 @@ async def research(served: Served, fault: str, **fields: Any) -> Answer:
     return await post(served, input=question, tools=[{"type": "web_search"}], **fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", TURNS)
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_cut_anywhere_in_any_turn_the_response_is_the_same(dialect: str, turn: int) -> None:
@@ -77,6 +78,7 @@ def test_the_turns_of_a_response_share_its_attempts(attempts: int) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_response_in_the_background_is_continued_and_stored(tmp_path: Path) -> None:
     async def test() -> None:
         async with scene(store=str(tmp_path / "s.db")) as (served, _):

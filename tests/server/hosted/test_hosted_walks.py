@@ -336,6 +336,7 @@ def _taking(member: str) -> Item:
     return {"type": "object", "properties": {member: {"type": "string"}}, "required": [member]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_hosted_turns(seed: int) -> None:
     run(walk(seed if REPEATABLE else random.randrange(1 << 30)), "uvloop")

@@ -235,6 +235,7 @@ def test_a_conversation_goes_on_behind_a_failure_with_the_call_that_was_made() -
     run(test())
 
 
+@pytest.mark.slow
 def test_an_approved_call_that_a_stop_interrupts_is_on_record_and_not_made_again() -> None:
     async def test() -> None:
         turns = calls(("docs__wait_for_ever", {})), says("Who knows.")

@@ -42,6 +42,7 @@ def buffered(served: Served) -> int:
     return sum(transport.get_write_buffer_size() for transport in transports if transport)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", [HEAD, b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"], ids=["pushed", "read"])
 @pytest.mark.parametrize("loop", LOOPS_OF_LONG_TESTS)
 def test_the_backend_waits_for_the_client(loop: str, head: bytes) -> None:
@@ -115,6 +116,7 @@ def test_a_client_that_never_reads_is_dropped(loop: str) -> None:
     run(test(), loop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS_OF_LONG_TESTS)
 @pytest.mark.parametrize("buffer", [SMALL, None], ids=["here", "in the kernel"])
 def test_a_client_that_reads_one_large_event_slowly_gets_all_of_it(loop: str, buffer: int | None) -> None:
@@ -153,6 +155,7 @@ def masked(text: str) -> bytes:
     return b"\x81" + bytes([0x80 | 126]) + len(text).to_bytes(2, "big") + bytes(4) + text.encode()
 
 
+@pytest.mark.slow
 def test_over_a_websocket_too() -> None:
     """More is sent than the client can have read by the end: what comes after the text is silence."""
     limit = 2.0  # a busy machine may stand still for a second

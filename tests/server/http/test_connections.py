@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.server.gateway_process import program
 from tests.server.running_gateway import RawClient, run
 
@@ -27,6 +29,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 def test_malformed_requests_get_json_like_all_errors() -> None:
     async def test() -> None:
         async with program(
@@ -52,6 +55,7 @@ def test_malformed_requests_get_json_like_all_errors() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_client_that_waits_for_a_sign_before_it_sends_the_body_gets_one() -> None:
     async def test() -> None:
         async with program("--backend", "http://127.0.0.1:9", "--store", "none", "--no-adapt") as running:

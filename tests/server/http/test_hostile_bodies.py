@@ -162,6 +162,7 @@ def test_a_name_of_a_model_that_is_longer_than_any_is_refused_because_names_are_
     run(test())
 
 
+@pytest.mark.slow
 def test_a_long_text_is_not_taken_for_many_values() -> None:
     async def test() -> None:
         source = "values = {name: [1, 2, (3, 4)] for name, value in things.items()}\n"

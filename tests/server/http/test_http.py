@@ -296,6 +296,7 @@ def test_a_body_that_is_too_large_is_a_413() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_large_body_is_accepted() -> None:
     async def test() -> None:
         async with simulated(SimulatorOptions(max_model_len=1 << 30)) as served:

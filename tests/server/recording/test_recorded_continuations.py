@@ -73,6 +73,7 @@ def test_an_answer_that_began_anew_replays(tmp_path: Path, capsys: pytest.Captur
     assert replay(tmp_path) == 0, capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("personality", ["vllm", "vllm-raw"])
 def test_so_does_one_in_which_hosted_tools_are_used(
     personality: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

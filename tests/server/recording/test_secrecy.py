@@ -114,6 +114,7 @@ async def sweep(served: Served, headers: dict[str, str]) -> list[Answer]:
     return answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["text", "json"])
 @pytest.mark.parametrize("keys", [{}, {"alice": hash_of(KEY)}])
 def test_logs_metrics_and_errors_tell_no_secrets(style: str, keys: dict[str, str], tmp_path: Path) -> None:

@@ -246,6 +246,7 @@ async def answered(running: Program, number: int = 4) -> set[str]:
     return await writers(served, number)
 
 
+@pytest.mark.slow
 def test_sighup_reads_the_backends_anew_and_a_wrong_file_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "gateway.yaml"
 
@@ -275,6 +276,7 @@ def test_sighup_reads_the_backends_anew_and_a_wrong_file_changes_nothing(tmp_pat
     run(test())
 
 
+@pytest.mark.slow
 def test_several_urls_on_the_command_line() -> None:
     async def test() -> None:
         async with replicas(Replica("A"), Replica("B")) as (a, b), program(a.url, "--backend", b.url) as running:

@@ -298,11 +298,13 @@ def _quiet_store() -> Iterator[None]:
     logger.removeFilter(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_one_gateway(seed: int) -> None:
     run(walk(_seed(seed), 1, store="memory"), "uvloop")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_two_gateways_with_a_file(seed: int, tmp_path: Path) -> None:
     run(walk(_seed(seed), 2, store=str(tmp_path / "x.sqlite3")), "uvloop")

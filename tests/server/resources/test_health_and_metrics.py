@@ -201,6 +201,7 @@ def test_the_books_of_what_goes_wrong() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_made_up_names_do_not_make_time_series() -> None:
     async def test() -> None:
         hostile = ['m"} 1\n', "a\\", "ü\n", "x" * 4096]

@@ -472,6 +472,7 @@ def test_the_beginning_of_an_answer_is_continued_by_vllm_alone() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_web_search_is_run_here_and_shown_with_its_results_and_citations() -> None:
     async def test() -> None:
         question = {

@@ -55,6 +55,7 @@ async def scene(**settings: Any) -> AsyncIterator[Scene]:
             yield Scene(served, engine, site)
 
 
+@pytest.mark.slow
 def test_a_session_of_several_posts_needs_no_memory() -> None:
     """What one gateway found, another opens: the references are the URLs."""
 
@@ -98,6 +99,7 @@ def test_what_codex_asks_for_reaches_the_engine() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_many_commands_are_answered_in_order_and_what_fails_says_so() -> None:
     async def test() -> None:
         async with scene() as here:
@@ -131,6 +133,7 @@ def test_many_commands_are_answered_in_order_and_what_fails_says_so() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_the_answer_is_as_long_as_codex_wants_it() -> None:
     async def test() -> None:
         async with scene() as here:
@@ -208,6 +211,7 @@ def test_keys_and_limits_hold_for_searches() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_one_tenant_does_not_see_what_another_has_read() -> None:
     async def test() -> None:
         async with scene() as here:

@@ -330,6 +330,7 @@ def test_what_cannot_be_steered() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_no_more_is_read_than_may_wait_for_the_end_of_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a response is being stored, its steers are refused behind its end: what they held waits in memory."""
     size = 1024 * 1024

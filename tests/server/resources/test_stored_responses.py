@@ -94,6 +94,7 @@ def test_a_response_can_be_continued() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_long_conversation_takes_what_is_new() -> None:
     """Rows grow by the turn, not by the length of what came before."""
     tables = ("responses", "items", "nodes", "events")
@@ -420,6 +421,7 @@ def test_many_at_once() -> None:
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.lists(TEXTS, max_size=3), TEXTS)
 @example(said=["one\u2028two", "\\\u2029\x85"], thought=["\x85"], asked="\u2028")

@@ -56,6 +56,7 @@ async def over_a_websocket(served: Served, body: dict[str, Any]) -> Events:
     return events
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [over_http, in_the_background, outliving_the_client, over_a_websocket])
 def test_what_is_stored_is_what_was_streamed(way: Any) -> None:
     @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))

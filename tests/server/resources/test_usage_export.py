@@ -32,6 +32,7 @@ async def export(served: Served, query: str, key: str = ADMIN, **headers: str) -
     return await ask(served, "GET", f"/admin/usage?{query}", headers={"Authorization": f"Bearer {key}", **headers})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ui", ["auto", "off"])
 @pytest.mark.parametrize("store", ["file", "none"])
 def test_all_workers_are_summed_with_and_without_the_window(store: str, ui: str, tmp_path: Path) -> None:
@@ -153,6 +154,7 @@ def test_a_summary_of_the_context_belongs_to_the_key_that_needed_it() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_gateway_that_is_killed_has_stored_what_was_used(tmp_path: Path) -> None:
     store = tmp_path / "x.sqlite3"
     rarely = "from responses_gateway.server.generation.request_log import usage; usage._INTERVAL = 3600.0"

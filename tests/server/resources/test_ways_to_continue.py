@@ -125,6 +125,7 @@ def without_ids(messages: Any) -> str:
     return _IDS.sub(lambda found: numbers.setdefault(found[0], f'"{len(numbers)}"'), json.dumps(messages))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields", [{}, {"include": ["reasoning.encrypted_content"]}, MANAGED], ids=["", "encrypted", "managed"]
 )

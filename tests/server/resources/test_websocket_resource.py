@@ -281,6 +281,7 @@ def test_a_connection_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) ->
     run(test())
 
 
+@pytest.mark.slow
 def test_a_connection_ends_in_time_though_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("responses_gateway.server.resources.websocket.LIFETIME", 0.5)
     monkeypatch.setattr("responses_gateway.server.resources.websocket.CLOSE_TIMEOUT", 0.1)
@@ -396,6 +397,7 @@ def test_large_messages_wait_their_turn_at_the_client() -> None:
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS_OF_LONG_TESTS)
 def test_no_more_than_one_large_message_waits_here(loop: str) -> None:
     """The others stay at the client, which cannot send on when the buffers of the system are full."""

@@ -588,6 +588,7 @@ def test_a_backend_is_examined_as_doctor_does() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_plots_count_what_happened() -> None:
     async def test() -> None:
         async with simulated() as served:

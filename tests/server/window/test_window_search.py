@@ -110,6 +110,7 @@ def test_who_may_not_see_contents_cannot_search_them() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_records_of_all_workers_are_searched() -> None:
     async def test() -> None:
         async with serving(create_app()) as backend, gateway_program("--backend", backend, *WORKERS) as running:
@@ -162,6 +163,7 @@ def test_no_more_is_searched_once_the_time_is_over() -> None:
 # ---- the page ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @in_a_browser
 def test_a_visitor_searches_contents_with_the_keyboard(profile: Path) -> None:
     async def test() -> None:
@@ -201,6 +203,7 @@ def test_a_visitor_searches_contents_with_the_keyboard(profile: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 @in_a_browser
 def test_who_sees_no_contents_has_nothing_to_search_them_with(profile: Path) -> None:
     async def test() -> None:

@@ -33,6 +33,7 @@ async def go_offline(page: Page, offline: bool) -> None:
 # ---- the connection ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_connection_on_which_nothing_comes_is_not_called_live(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with simulated() as served, visiting(served, profile) as page:
@@ -47,6 +48,7 @@ def test_a_connection_on_which_nothing_comes_is_not_called_live(profile: Path, m
     run(test())
 
 
+@pytest.mark.slow
 def test_an_open_request_is_followed_to_its_end_through_a_network_that_fails(profile: Path) -> None:
     async def test() -> None:
         async with simulated() as served, visiting(served, profile) as page:
@@ -67,6 +69,7 @@ def test_an_open_request_is_followed_to_its_end_through_a_network_that_fails(pro
 # ---- one request ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_steps_that_are_asked_for_twice_are_shown_once(profile: Path, tmp_path: Path) -> None:
     async def test() -> None:
         async with simulated(record=tmp_path / "records") as served:
@@ -87,6 +90,7 @@ def test_steps_that_are_asked_for_twice_are_shown_once(profile: Path, tmp_path: 
     run(test())
 
 
+@pytest.mark.slow
 def test_numbers_of_a_call_are_shown_as_they_were_written(profile: Path, tmp_path: Path) -> None:
     arguments = '{"city": 9007199254740993, "share": 1.0}'
 
@@ -102,6 +106,7 @@ def test_numbers_of_a_call_are_shown_as_they_were_written(profile: Path, tmp_pat
     run(test())
 
 
+@pytest.mark.slow
 def test_a_copied_command_asks_the_api_and_the_port_that_the_request_came_to(profile: Path, tmp_path: Path) -> None:
     async def test() -> None:
         keys = {"alice": {"hash": [hash_of(ALICE)]}}
@@ -124,6 +129,7 @@ def test_a_copied_command_asks_the_api_and_the_port_that_the_request_came_to(pro
     run(test())
 
 
+@pytest.mark.slow
 def test_a_request_of_another_day_says_so_and_a_minute_has_sixty_seconds(profile: Path) -> None:
     async def test() -> None:
         async with simulated() as served:
@@ -146,6 +152,7 @@ def test_a_request_of_another_day_says_so_and_a_minute_has_sixty_seconds(profile
 # ---- plots ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_rate_is_that_of_a_whole_interval(profile: Path) -> None:
     async def test() -> None:
         async with simulated() as served:
@@ -159,6 +166,7 @@ def test_a_rate_is_that_of_a_whole_interval(profile: Path) -> None:
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [7200, -3600])
 def test_a_browser_whose_clock_is_wrong_shows_the_last_minutes_and_whether_requests_are_recorded(
     profile: Path, ahead: int

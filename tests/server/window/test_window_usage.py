@@ -99,6 +99,7 @@ def test_other_periods_are_refused(days: str) -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_the_workers_are_summed_in_the_store(tmp_path: Path) -> None:
     async def test() -> None:
         flags = (*WORKERS, "--store", str(tmp_path / "responses.sqlite3"))

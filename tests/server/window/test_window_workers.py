@@ -8,6 +8,8 @@ import os
 import signal
 from typing import Any
 
+import pytest
+
 from responses_gateway.simulator import SimulatorOptions, serving
 from responses_gateway.simulator import create_app as create_simulator
 from tests.server.gateway_process import Program, fresh_connections, program, status_of
@@ -32,6 +34,7 @@ async def asked_of_both(running: Program, **fields: Any) -> list[dict[str, Any]]
                 return found
 
 
+@pytest.mark.slow
 def test_every_worker_shows_the_requests_of_all() -> None:
     async def test() -> None:
         async with serving(create_simulator()) as backend, program("--backend", backend, *WORKERS) as running:
@@ -51,6 +54,7 @@ def test_every_worker_shows_the_requests_of_all() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_recording_begins_in_all_workers_and_any_of_them_has_the_records() -> None:
     async def test() -> None:
         async with serving(create_simulator()) as backend, program("--backend", backend, *WORKERS) as running:
@@ -65,6 +69,7 @@ def test_recording_begins_in_all_workers_and_any_of_them_has_the_records() -> No
     run(test())
 
 
+@pytest.mark.slow
 def test_a_worker_that_comes_later_records_as_the_others_do() -> None:
     async def test() -> None:
         async with serving(create_simulator()) as backend, program("--backend", backend, *WORKERS) as running:
@@ -85,6 +90,7 @@ def test_a_worker_that_comes_later_records_as_the_others_do() -> None:
     run(test())
 
 
+@pytest.mark.slow
 def test_a_worker_that_died_takes_its_requests_with_it_and_no_visitor_waits() -> None:
     async def test() -> None:
         options = SimulatorOptions(models=("m",))
@@ -109,6 +115,7 @@ def test_a_worker_that_died_takes_its_requests_with_it_and_no_visitor_waits() ->
     run(test())
 
 
+@pytest.mark.slow
 def test_the_port_for_operators_shows_all_workers() -> None:
     async def test() -> None:
         flags = ("--operations-port", "0", *WORKERS)
