@@ -68,6 +68,7 @@ STAGES: dict[str, Stage] = {
     "server/window/test_window_lists.py": "outside",
     "server/window/test_window_page.py": "outside",
     "server/window/test_window_sessions.py": "outside",
+    "server/window/test_window_stays_true.py": "outside",
     "server/window/test_foreign_pages.py": "outside",
     "state/test_outages.py": "outside",
     "telemetry": "outside",

@@ -330,22 +330,41 @@ def test_no_more_visitors_than_allowed_get_in_even_if_they_come_at_once(monkeypa
     run(test())
 
 
+@asynccontextmanager
+async def beside(there: FakeView, folder: Path) -> AsyncIterator[Served]:
+    """Serve a gateway that has another worker."""
+    settings = Settings(backend=["http://127.0.0.1:9"], store="none")
+    async with open_parts(settings) as parts, workers_of(there, folder).answering():
+        runner = Runner(create_app(parts, folder=folder))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield Served(f"http://127.0.0.1:{runner.addresses[0][1]}", parts)
+        await runner.cleanup()
+
+
 def test_a_search_says_how_many_workers_were_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "ANSWER_TIMEOUT", 0.2)
 
     async def test() -> None:
         there = FakeView("there")
-        settings = Settings(backend=["http://127.0.0.1:9"], store="none")
-        async with open_parts(settings) as parts, workers_of(there, tmp_path).answering():
-            runner = Runner(create_app(parts, folder=tmp_path))
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            served = Served(f"http://127.0.0.1:{runner.addresses[0][1]}", parts)
+        async with beside(there, tmp_path) as served:
             searched = await look(served, "search", "POST", json={"text": "lamp"})
             assert searched.json == {"found": ["lamp"], "searched": 1, "recorded": 1, "busy": 0}
             there.permitted = asyncio.Semaphore(0)
             searched = await look(served, "search", "POST", json={"text": "lamp"})
             assert searched.json == {"found": [], "searched": 0, "recorded": 0, "busy": 1}
-            await runner.cleanup()
+
+    run(test())
+
+
+def test_an_update_says_how_many_workers_were_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "ANSWER_TIMEOUT", 0.2)
+
+    async def test() -> None:
+        async with two_workers(tmp_path) as (asking, _here, there):
+            there.permitted = asyncio.Semaphore(1)
+            async with aclosing(LiveRequests(asking).updates()) as updates:
+                seen = [json.loads((await anext(updates)).removeprefix(b"data: ")) for _ in range(2)]
+            assert [(len(update["views"]), update["busy"]) for update in seen] == [(2, 0), (1, 1)]
 
     run(test())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from responses_gateway.server.window import live_requests
+from responses_gateway.server.window import live_requests, workers
 from responses_gateway.settings.keys import hash_of
 from tests.server.ended_requests import ended_facts, remember_intervals
 from tests.server.running_gateway import ask, gateway, post, run, simulated
@@ -17,6 +17,7 @@ from tests.server.scripted_backend import backend, call, chunk, streaming
 from tests.server.window.chromium import Page, browser, program
 from tests.server.window.looking import KEY, bearer, last_ended, look
 from tests.server.window.test_window_page import WEATHER, count, give_key, visiting
+from tests.server.window.test_window_sharing import FakeView, beside
 
 pytestmark = pytest.mark.skipif(program() is None, reason="no Chromium is installed: run scripts/install-browser")
 LIVE = "document.querySelector('#connection').innerText === 'live'"
@@ -33,7 +34,6 @@ async def go_offline(page: Page, offline: bool) -> None:
 # ---- the connection ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_connection_on_which_nothing_comes_is_not_called_live(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with simulated() as served, visiting(served, profile) as page:
@@ -48,7 +48,22 @@ def test_a_connection_on_which_nothing_comes_is_not_called_live(profile: Path, m
     run(test())
 
 
-@pytest.mark.slow
+def test_it_says_that_a_process_is_left_out_and_when_it_is_there_again(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "ANSWER_TIMEOUT", 0.2)
+
+    async def test() -> None:
+        there = FakeView("there")
+        there.permitted = asyncio.Semaphore(0)
+        async with beside(there, tmp_path) as served, visiting(served, profile) as page:
+            await page.holds("document.querySelector('#connection').innerText === 'live, processes that do not answer: 1'")
+            there.permitted = None
+            await page.holds(LIVE)
+
+    run(test())
+
+
 def test_an_open_request_is_followed_to_its_end_through_a_network_that_fails(profile: Path) -> None:
     async def test() -> None:
         async with simulated() as served, visiting(served, profile) as page:
@@ -69,7 +84,6 @@ def test_an_open_request_is_followed_to_its_end_through_a_network_that_fails(pro
 # ---- one request ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_steps_that_are_asked_for_twice_are_shown_once(profile: Path, tmp_path: Path) -> None:
     async def test() -> None:
         async with simulated(record=tmp_path / "records") as served:
@@ -90,7 +104,6 @@ def test_steps_that_are_asked_for_twice_are_shown_once(profile: Path, tmp_path: 
     run(test())
 
 
-@pytest.mark.slow
 def test_numbers_of_a_call_are_shown_as_they_were_written(profile: Path, tmp_path: Path) -> None:
     arguments = '{"city": 9007199254740993, "share": 1.0}'
 
@@ -106,7 +119,6 @@ def test_numbers_of_a_call_are_shown_as_they_were_written(profile: Path, tmp_pat
     run(test())
 
 
-@pytest.mark.slow
 def test_a_copied_command_asks_the_api_and_the_port_that_the_request_came_to(profile: Path, tmp_path: Path) -> None:
     async def test() -> None:
         keys = {"alice": {"hash": [hash_of(ALICE)]}}
@@ -129,7 +141,6 @@ def test_a_copied_command_asks_the_api_and_the_port_that_the_request_came_to(pro
     run(test())
 
 
-@pytest.mark.slow
 def test_a_request_of_another_day_says_so_and_a_minute_has_sixty_seconds(profile: Path) -> None:
     async def test() -> None:
         async with simulated() as served:
@@ -152,7 +163,6 @@ def test_a_request_of_another_day_says_so_and_a_minute_has_sixty_seconds(profile
 # ---- plots ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_rate_is_that_of_a_whole_interval(profile: Path) -> None:
     async def test() -> None:
         async with simulated() as served:
@@ -166,7 +176,6 @@ def test_a_rate_is_that_of_a_whole_interval(profile: Path) -> None:
     run(test())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [7200, -3600])
 def test_a_browser_whose_clock_is_wrong_shows_the_last_minutes_and_whether_requests_are_recorded(
     profile: Path, ahead: int

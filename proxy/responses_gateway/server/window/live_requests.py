@@ -14,6 +14,7 @@ from responses_gateway.server.window.workers import Workers
 
 # Seconds between two questions to a worker.
 POLL_INTERVAL = 0.5
+_BUSY = "busy"
 
 
 class LiveRequests:
@@ -52,6 +53,7 @@ class _Poller:
         self._workers = workers
         self._number = 0  # of the last update
         self._views: list[dict[str, Any]] = []
+        self._busy = 0  # workers that have not answered in time
         self._recording: dict[str, Any] = {}
         # By worker: requests that have ended, each with the number of the update that brought it.
         self._ended: dict[str, LastEnded[dict[str, Any]]] = {}
@@ -77,9 +79,11 @@ class _Poller:
     async def _poll(self) -> None:
         last: dict[str, int] = {}  # by worker: the number of the last request that ended there
         while True:
-            views = await self._workers.ask_all("requests", last)
+            answers = await self._workers.ask_all("requests", last, busy=_BUSY)
+            views = [answer for answer in answers if answer is not _BUSY]
             recording = await self._workers.ask_here("recording")
             last = {view["process"]: view["last"] for view in views}
+            self._busy = len(answers) - len(views)
             self._update(views, recording)
             await asyncio.sleep(POLL_INTERVAL)
 
@@ -99,4 +103,5 @@ class _Poller:
     def _event(self, number: int) -> bytes:
         """Return the last update with the requests that ended behind update `number`."""
         views = [{**view, "ended": self._ended[view["process"]].since(number)} for view in self._views]
-        return b"data: " + msgspec.json.encode({"views": views, "recording": self._recording}) + b"\n\n"
+        update = {"views": views, "busy": self._busy, "recording": self._recording}
+        return b"data: " + msgspec.json.encode(update) + b"\n\n"

@@ -71,6 +71,8 @@ async function connect() {
         detail.take(requests.all);
         if (!byId("plots").hidden) drawBehaviour(requests.all);
         showRecording(update.recording);
+        if (update.busy) showConnection(`live, processes that do not answer: ${update.busy}`, "warn");
+        else showConnection("live", "good");
       }, () => showConnection("live", "good"));
     } catch (error) {
       notice(error.status ? error.message : "");
