@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from responses_gateway.conformance.checker import check_stream
+from responses_gateway.stream.options import SUMMARY_READER
 from responses_gateway.stream.stored import FailedStream, fail_stream, with_status
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import server_error
@@ -67,10 +68,10 @@ def whole(sent: bytes) -> bytes:
         [],
     ],
 )
-@pytest.mark.parametrize("summary", [True, False])
+@pytest.mark.parametrize("form", [{"summary": True}, {"summary": False}, {"client": SUMMARY_READER}])
 @pytest.mark.parametrize("name", ["response.reasoning_text", "response.reasoning"])
-def test_it_ends_as_its_writer_would_have_ended_it(pieces: list[bytes], summary: bool, name: str) -> None:
-    playing = new_translator(summary=summary, logprobs=True, reasoning_event=name)
+def test_it_ends_as_its_writer_would_have_ended_it(pieces: list[bytes], form: dict[str, Any], name: str) -> None:
+    playing = new_translator(logprobs=True, reasoning_event=name, **form)
     sent = sent_by(playing, pieces)
     events = events_of(playing.fail(server_error("gone")))
     (failed,) = events_of(playing.terminal())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.stream.options import CODEX, STANDARD, recognise
+from responses_gateway.stream.options import CODEX, STANDARD, SUMMARY_READER, recognise
 from tests.stream.stream_player import arguments, call, chunk, event, finish, play, refuse, text, think
 
 ITEM = ["output_item.added", "output_item.done"]
@@ -231,6 +231,11 @@ def test_codex_names_itself() -> None:
     assert recognise({}) is STANDARD
 
 
+@pytest.mark.parametrize("header", ["x-initiator", "agent-framework-version", "baml-original-url"])
+def test_clients_are_known_by_headers_of_their_own(header: str) -> None:
+    assert recognise({header: "agent"}) is SUMMARY_READER
+
+
 # ---- how reasoning is shown --------------------------------------------------------------------------------------------
 
 
@@ -244,6 +249,17 @@ def test_a_summary_mirrors_the_thought() -> None:
         "reasoning_summary_part.added", "reasoning_summary_text.delta", "reasoning_summary_text.delta",
         "reasoning_summary_text.done", "reasoning_summary_part.done",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("summary", [True, False])
+def test_a_client_that_takes_the_content_of_a_thought_for_text_gets_a_summary_alone(summary: bool) -> None:
+    options: dict[str, Any] = {"client": SUMMARY_READER, "summary": summary}
+    played = play(think("Let me "), think("see. "), call(0, "c1", "weather", "{}"), finish("tool_calls"), **options)
+    (item, _) = played.response["output"]
+    assert item["summary"] == [{"type": "summary_text", "text": "Let me see."}]
+    assert item["content"] == []
+    assert played.deltas("reasoning_summary_text") == ["Let me", " see."]
+    assert not {"reasoning_text.delta", "reasoning_text.done", "content_part.added"} & {*played.kinds}
 
 
 def test_without_a_summary_the_list_is_there_and_empty() -> None:

@@ -14,7 +14,7 @@ import pytest
 from responses_gateway import parsers
 from responses_gateway.stream.items.hosted import HostedOptions
 from responses_gateway.stream.lifecycle.needs import AnotherTurn, Continue, NotAnswered, RunCalls, Verdict
-from responses_gateway.stream.options import CODEX, STANDARD
+from responses_gateway.stream.options import CODEX, STANDARD, SUMMARY_READER
 from responses_gateway.stream.outcomes import EarlyEnds
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.translator import Translator
@@ -68,7 +68,7 @@ class Walk:
 
     def _any_options(self) -> dict[str, Any]:
         chance = self._chance
-        form: dict[str, Any] = {"client": chance.choice([STANDARD, CODEX]), "summary": chance.random() < 0.4}
+        form: dict[str, Any] = {"client": chance.choice([STANDARD, CODEX, SUMMARY_READER]), "summary": chance.random() < 0.4}
         if self.is_message:
             form = {"form": MessageOptions(thinking=chance.choice(["shown", "empty", "hidden"]))}
         rules = CallRules(DECLARED, repairs=chance.random() < 0.5, drops_nulls=self.is_message)

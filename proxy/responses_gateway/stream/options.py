@@ -16,7 +16,7 @@ from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.sampling import CallRecorder
 from responses_gateway.stream.tokens.meter import Encode
 from responses_gateway.stream.validity.call_rules import CallRules
-from responses_gateway.stream.writer.interface import AnswerForm, AnswerStream, StreamStart
+from responses_gateway.stream.writer.interface import AnswerForm, AnswerStream, ReasoningForm, StreamStart
 from responses_gateway.stream.writer.responses import AtEnd, ResponseObject, ResponseStream, ResponsesWriter
 from responses_gateway.wire.tools import Grammar, ToolTable
 
@@ -36,6 +36,8 @@ class Client(NamedTuple):
     drops_refusals: bool = False
     # Puts the message of the answer in the place of its session, even where there is none: it asked for a summary.
     needs_message: bool = False
+    # Takes the content of a thought for text of the answer, or shows what stands in both its places twice: it gets a summary.
+    misreads_thoughts: bool = False
     # Asks again behind a 429 only if that says when; others do by themselves, and wait longer each time.
     needs_wait: bool = False
 
@@ -44,14 +46,22 @@ STANDARD = Client("standard")
 CODEX = Client(
     "codex", runs_cut_calls=True, keeps_broken_text=True, reads_invalid_prompt=True, drops_refusals=True, needs_wait=True
 )
+SUMMARY_READER = Client("summary reader", misreads_thoughts=True)
+# The headers by which clients are recognised.
+CLIENT_HEADERS = ("originator", "x-codex-window-id", "x-initiator", "agent-framework-version", "baml-original-url")
 # How other agents begin their `User-Agent`: Claude Code, opencode, pi, the Agents SDK, the SDKs that agents are made with. What
 # uses the AI SDK may write its own name before.
 _AGENTS = re.compile(r"(?:claude-cli|opencode|pi|Agents|(?:Async)?(?:OpenAI|Anthropic))/|.{0,200}\bai-sdk/")
 
 
 def recognise(headers: Mapping[str, str]) -> Client:
-    """Return the client behind a request. Codex names itself in `originator` (`codex_exec`), or the program that it is in."""
-    return CODEX if "x-codex-window-id" in headers or headers.get("originator", "").startswith("codex") else STANDARD
+    """Return the client behind a request. Codex names itself in `originator` (`codex_exec`), or the program that it is in.
+    GitHub Copilot's CLI (`x-initiator`), Microsoft's Agent Framework and BAML are known by headers that they alone send."""
+    if "x-codex-window-id" in headers or headers.get("originator", "").startswith("codex"):
+        return CODEX
+    if "x-initiator" in headers or "agent-framework-version" in headers or "baml-original-url" in headers:
+        return SUMMARY_READER
+    return STANDARD
 
 
 def reads_whole_calls(headers: Mapping[str, str]) -> bool:
@@ -117,8 +127,8 @@ class StreamOptions(msgspec.Struct, frozen=True):
         """Return the stream of the response, of which nothing is written yet."""
         if self.form is not None:
             return self.form.stream(start)
-        reasoning = self.reasoning_event
-        writer = ResponsesWriter(self.stream_id, start.clock, reasoning_event=reasoning, mirrors_reasoning=self.summary)
+        form: ReasoningForm = "summary" if self.client.misreads_thoughts else "both" if self.summary else "content"
+        writer = ResponsesWriter(self.stream_id, start.clock, reasoning_event=self.reasoning_event, reasoning_as=form)
         response = ResponseObject(start.response_id, int(start.created), start.model, self.echo)
         return ResponseStream(response, writer, self.at_end)
 

@@ -49,11 +49,12 @@ def test_an_exchange_is_one_file_with_both_sides_of_it(tmp_path: Path) -> None:
     async def test() -> None:
         pieces = chat_stream()
         async with backend(streaming(*pieces)) as behind, gateway(behind.url, record=tmp_path / "kept") as served:
-            answer = await post(served, input="Wie geht's?", headers={"originator": "codex_exec"})
+            answer = await post(served, input="Wie geht's?", headers={"originator": "codex_exec", "X-Initiator": "agent"})
         (path,) = records(tmp_path / "kept")
         head = line(path, "record")
         end = line(path, "end")["end"]
         assert head["headers"]["originator"] == "codex_exec"
+        assert head["headers"]["x-initiator"] == "agent"
         assert head["versions"]["responses-gateway"]
         assert head["settings"]["system_messages"] == "merge"
         assert line(path, "request")["request"]["input"] == "Wie geht's?"

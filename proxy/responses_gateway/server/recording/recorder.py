@@ -41,6 +41,7 @@ from responses_gateway.own_folder import OwnFolder, remove_abandoned
 from responses_gateway.server.recording.recording import SHORTEST_SECRET, Recording, Redaction, as_text
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import KEY_HEADERS
+from responses_gateway.stream.options import CLIENT_HEADERS
 from responses_gateway.stream.tape import Call
 from responses_gateway.telemetry import logs
 from responses_gateway.version import __version__
@@ -51,7 +52,7 @@ PATTERN = "exchange-*.jsonl"
 # Records that may wait for the disk; more are dropped, which is logged.
 MAX_WAITING = 16
 # The only headers that are kept.
-_HEADERS = frozenset({"content-type", "originator", "user-agent", "x-codex-window-id", "x-request-id"})
+_HEADERS = frozenset({"content-type", "user-agent", "x-request-id", *CLIENT_HEADERS})
 # Settings that say where things are, or how to get in, and nothing about the translation.
 _PRIVATE = frozenset({
     "admin_key", "api_keys", "backend", "backend_api_key", "backend_headers", "backends", "cors_origins", "events", "host",

@@ -20,6 +20,8 @@ from responses_gateway.wire.tools import ToolTarget
 
 TextKind: TypeAlias = Literal["reasoning", "output_text", "refusal"]
 ItemStatus: TypeAlias = Literal["completed", "incomplete"]
+# Where the text of reasoning stands.
+ReasoningForm: TypeAlias = Literal["content", "summary", "both"]
 # What a message is besides the answer: what the model says while calls of it are pending.
 Phase: TypeAlias = Literal["", "commentary"]
 # The calls whose arguments are one text, shown as it comes.
@@ -272,11 +274,12 @@ class AnswerForm(Protocol):
         """Return the stream of one response, of which nothing is written yet."""
 
 
-def reasoning(item_id: str, status: ItemStatus, text: str, *, summary: bool, sealed: str | None, details: str = "") -> str:
-    """Return a reasoning item, given its text as JSON: as content and, with `summary`, once more as a summary part. Without a
-    text it has no parts."""
-    content = reasoning_part(text) if text else ""
-    parts = summary_part(text) if summary else ""
+def reasoning(
+    item_id: str, status: ItemStatus, text: str, sealed: str | None, details: str, *, form: ReasoningForm = "content"
+) -> str:
+    """Return a reasoning item, given its text as JSON. Without a text it has no parts."""
+    content = reasoning_part(text) if text and form != "summary" else ""
+    parts = summary_part(text) if form != "content" else ""
     wanted = f',"reasoning_details":{details}' if details else ""
     encrypted = "" if sealed is None else f',"encrypted_content":{quote(sealed)}'
     head = f'{{"type":"reasoning","id":"{item_id}","status":"{status}"'

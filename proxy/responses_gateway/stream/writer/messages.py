@@ -165,7 +165,7 @@ class MessagesWriter(EventWriter):
             self._count_deltas("thinking_delta", ended.deltas)
             self.characters["reasoning"] += len(ended.text)
             in_json = quote(ended.text)
-            record = reasoning(place.item_id, ended.status, in_json, summary=False, sealed=ended.sealed, details=ended.details)
+            record = reasoning(place.item_id, ended.status, in_json, ended.sealed, ended.details)
             if ended.status == "incomplete" and self._kept is None:
                 self._kept = []
             if self._block_open:
@@ -187,7 +187,7 @@ class MessagesWriter(EventWriter):
         if self._block_open:
             self._write_block_delta("signature_delta", "signature", quote(signed(SIGNATURE, details)))
         self._end_block("completed")
-        record = reasoning(item_id, "completed", "", summary=False, sealed=sealed, details=details)
+        record = reasoning(item_id, "completed", "", sealed, details)
         self._count("reasoning", place.index, record)
 
     # ---- calls of the client's tools -----------------------------------------------------------------------------------

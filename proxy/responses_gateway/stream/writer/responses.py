@@ -21,6 +21,7 @@ from responses_gateway.stream.writer.interface import (
     Outcome,
     Phase,
     Place,
+    ReasoningForm,
     Status,
     TextKind,
     call_begun,
@@ -97,7 +98,7 @@ CALL_EVENTS: dict[str, TextEvents] = {
 class ResponsesWriter(EventWriter):
     """A Responses stream that is being written."""
 
-    __slots__ = ("_delta", "_end", "_mirrors", "_reasoning", "_summary")
+    __slots__ = ("_delta", "_end", "_reasoning", "_shown_as", "_summary")
 
     def __init__(
         self,
@@ -105,13 +106,13 @@ class ResponsesWriter(EventWriter):
         clock: Callable[[], float] = no_clock,
         *,
         reasoning_event: str = "response.reasoning_text",
-        mirrors_reasoning: bool = False,
+        reasoning_as: ReasoningForm = "content",
     ) -> None:
         """Begin a stream. `stream_id` becomes the last member of every event, `reasoning_event` is the event of reasoning
-        without `.delta`/`.done`. With `mirrors_reasoning` it is shown once more, as a summary."""
+        without `.delta`/`.done`, where that is shown as content."""
         super().__init__(clock)
         self._reasoning = reasoning_event
-        self._mirrors = mirrors_reasoning
+        self._shown_as = reasoning_as
         self._summary: Place | None = None  # of a context, once it is being made
         self._end = _END
         self._delta = _DELTA
@@ -121,7 +122,7 @@ class ResponsesWriter(EventWriter):
 
     def blank(self) -> ResponsesWriter:
         """Return a writer that makes the same items, for a stream that nobody gets."""
-        return ResponsesWriter(reasoning_event=self._reasoning, mirrors_reasoning=self._mirrors)
+        return ResponsesWriter(reasoning_event=self._reasoning, reasoning_as=self._shown_as)
 
     # ---- events --------------------------------------------------------------------------------------------------------
 
@@ -168,14 +169,16 @@ class ResponsesWriter(EventWriter):
         index = self._begin()
         where = _where(item_id, index)
         if kind == "reasoning":
-            item = f'{{"type":"reasoning",{begun},"summary":[],"content":[]}}'
-            place = Place(kind, item_id, index, _delta_head(f"{self._reasoning}.delta", where + _CONTENT))
-            events = [_item("added", index, item), _part("added", where, _EMPTY_PARTS[kind])]
-            if self._mirrors:
-                place.second_head = _delta_head(f"{_SUMMARY_TEXT}.delta", where + _SUMMARY)
+            heads = []
+            events = [_item("added", index, f'{{"type":"reasoning",{begun},"summary":[],"content":[]}}')]
+            if self._shown_as != "summary":
+                heads.append(_delta_head(f"{self._reasoning}.delta", where + _CONTENT))
+                events.append(_part("added", where, _EMPTY_PARTS[kind]))
+            if self._shown_as != "content":
+                heads.append(_delta_head(f"{_SUMMARY_TEXT}.delta", where + _SUMMARY))
                 events.append(_summary_part("added", where, '""'))
             self.write_all(*events)
-            return place
+            return Place(kind, item_id, index, heads[0], b"".join(heads[1:]))
         phase_member = f'"phase":"{phase}",' if phase else ""
         item = f'{{"type":"message",{begun},"role":"assistant",{phase_member}"content":[]}}'
         self.write_all(_item("added", index, item), _part("added", where, _EMPTY_PARTS[kind]))
@@ -225,24 +228,23 @@ class ResponsesWriter(EventWriter):
     def _close_reasoning(self, place: Place, ended: EndedText) -> None:
         where = _where(place.item_id, place.index)
         in_json = quote(ended.text)
-        dones = [
-            _text_done(TextEvents(self._reasoning, "text"), where + _CONTENT, in_json),
-            _part("done", where, reasoning_part(in_json)),
-        ]
-        if place.second_head:
+        dones = []
+        if self._shown_as != "summary":
+            dones.append(_text_done(TextEvents(self._reasoning, "text"), where + _CONTENT, in_json))
+            dones.append(_part("done", where, reasoning_part(in_json)))
+            self._count_deltas(f"{self._reasoning}.delta", ended.deltas)
+        if self._shown_as != "content":
             dones.append(_text_done(TextEvents(_SUMMARY_TEXT, "text"), where + _SUMMARY, in_json))
             dones.append(_summary_part("done", where, in_json))
             self._count_deltas(f"{_SUMMARY_TEXT}.delta", ended.deltas)
-        self._count_deltas(f"{self._reasoning}.delta", ended.deltas)
         self.characters["reasoning"] += len(ended.text)
-        summary = bool(place.second_head)
-        record = reasoning(place.item_id, ended.status, in_json, summary=summary, sealed=ended.sealed, details=ended.details)
+        record = reasoning(place.item_id, ended.status, in_json, ended.sealed, ended.details, form=self._shown_as)
         self.finish_item("reasoning", place.index, record, *dones)
 
     def write_details(self, item_id: str, details: str, sealed: str | None) -> None:
         """Append the item twice, as begun and as it is: it has no parts."""
         index = self.add_item(f'{{"type":"reasoning","id":"{item_id}","status":"in_progress","summary":[],"content":[]}}')
-        self.finish_item("reasoning", index, reasoning(item_id, "completed", "", summary=False, sealed=sealed, details=details))
+        self.finish_item("reasoning", index, reasoning(item_id, "completed", "", sealed, details))
 
     # ---- calls ---------------------------------------------------------------------------------------------------------
 

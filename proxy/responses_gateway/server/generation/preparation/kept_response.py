@@ -23,6 +23,7 @@ from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.context import Caller, Context, History
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.settings import Settings
+from responses_gateway.stream.options import CLIENT_HEADERS
 from responses_gateway.stream.tape import METHODS, Call
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.json_text import sendable
@@ -30,7 +31,7 @@ from responses_gateway.wire.json_text import sendable
 # Changes when gateways with the former one could not read it any more, because a rolling restart has both.
 _FORMAT = 1
 # Headers of the client's request that matter later; its keys are not among them.
-_KEPT = ("traceparent", "tracestate", "originator", "User-Agent", "x-codex-window-id", ROLLOUT_HEADER, TOKEN_TRUE_HEADER)
+_KEPT = ("traceparent", "tracestate", "User-Agent", *CLIENT_HEADERS, ROLLOUT_HEADER, TOKEN_TRUE_HEADER)
 _HEADER = "Authorization"
 
 
