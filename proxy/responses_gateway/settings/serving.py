@@ -19,7 +19,7 @@ class ListeningSettings(Section):
     title = "Listening"
 
     host: Annotated[str, only(bool, "expected an address, like 127.0.0.1, or 0.0.0.0 for all")] = "127.0.0.1"
-    """Address to listen on; `0.0.0.0` for all. `unix:/path` is a Unix socket, which has no port."""
+    """Address to listen on; `0.0.0.0` for all of IPv4, `::` for all. `unix:/path` is a Unix socket, which has no port."""
     port: int = Field(default=9000, ge=0, le=65535)
     """TCP port to listen on; 0 chooses a free one."""
     operations_port: int | None = Field(default=None, ge=0, le=65535)

@@ -55,6 +55,21 @@ def name_of_certificate(port: int) -> str:
     return str(name.value)
 
 
+# Addresses
+
+
+def test_all_addresses_are_those_of_both_kinds() -> None:
+    async def test() -> None:
+        async with program(*SIMULATED, "--host", "::") as running:
+            port = running.url.rpartition(":")[2]
+            async with fresh_connections() as session:
+                for host in ("127.0.0.1", "[::1]"):
+                    async with session.get(f"http://{host}:{port}/v1/models") as answer:
+                        assert answer.status == 200
+
+    run(test())
+
+
 # HTTPS
 
 

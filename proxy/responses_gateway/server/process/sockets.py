@@ -130,6 +130,8 @@ def _tcp(host: str, port: int, setting: str) -> list[socket.socket]:
     opened: list[socket.socket] = []
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        if host == "::":  # with a socket of their own, because clients by IPv4 have another kind of address in one of IPv6
+            infos += socket.getaddrinfo("0.0.0.0", port, type=socket.SOCK_STREAM)
         for family, _, _, _, address in dict.fromkeys(infos):
             listener = socket.socket(family, socket.SOCK_STREAM)
             opened.append(listener)
