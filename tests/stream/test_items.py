@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.stream.options import CODEX, STANDARD, SUMMARY_READER, recognise
+from responses_gateway.stream.options import CODEX, QWEN_CODE, STANDARD, SUMMARY_READER, recognise
 from tests.stream.stream_player import arguments, call, chunk, event, finish, play, refuse, text, think
 
 ITEM = ["output_item.added", "output_item.done"]
@@ -234,6 +234,7 @@ def test_codex_names_itself() -> None:
 @pytest.mark.parametrize("header", ["x-initiator", "agent-framework-version", "baml-original-url"])
 def test_clients_are_known_by_headers_of_their_own(header: str) -> None:
     assert recognise({header: "agent"}) is SUMMARY_READER
+    assert recognise({"user-agent": "QwenCode/0.24.4 (linux; x64)"}) is QWEN_CODE
 
 
 # ---- how reasoning is shown --------------------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ class Client(NamedTuple):
     needs_message: bool = False
     # Takes the content of a thought for text of the answer, or shows what stands in both its places twice: it gets a summary.
     misreads_thoughts: bool = False
+    # Sends a thought back as text of the answer unless it came encrypted, which it does not ask for.
+    needs_sealed_thoughts: bool = False
     # Asks again behind a 429 only if that says when; others do by themselves, and wait longer each time.
     needs_wait: bool = False
 
@@ -47,7 +49,8 @@ CODEX = Client(
     "codex", runs_cut_calls=True, keeps_broken_text=True, reads_invalid_prompt=True, drops_refusals=True, needs_wait=True
 )
 SUMMARY_READER = Client("summary reader", misreads_thoughts=True)
-# The headers by which clients are recognised.
+QWEN_CODE = Client("qwen code", misreads_thoughts=True, needs_sealed_thoughts=True)
+# The headers by which clients are recognised, besides the `User-Agent`.
 CLIENT_HEADERS = ("originator", "x-codex-window-id", "x-initiator", "agent-framework-version", "baml-original-url")
 # How other agents begin their `User-Agent`: Claude Code, opencode, pi, the Agents SDK, the SDKs that agents are made with. What
 # uses the AI SDK may write its own name before.
@@ -61,14 +64,18 @@ def recognise(headers: Mapping[str, str]) -> Client:
         return CODEX
     if "x-initiator" in headers or "agent-framework-version" in headers or "baml-original-url" in headers:
         return SUMMARY_READER
-    return STANDARD
+    return QWEN_CODE if _agent_of(headers).startswith("QwenCode/") else STANDARD
 
 
 def reads_whole_calls(headers: Mapping[str, str]) -> bool:
     """Tell whether a client reads the arguments of a call only when they are whole, so that they may be held back until then:
-    agents do. A record has the names of headers in small letters."""
-    agent = headers.get("User-Agent") or headers.get("user-agent", "")
-    return recognise(headers) is CODEX or _AGENTS.match(agent) is not None
+    agents do."""
+    return recognise(headers) is CODEX or _AGENTS.match(_agent_of(headers)) is not None
+
+
+def _agent_of(headers: Mapping[str, str]) -> str:
+    """Return the `User-Agent`. A record has the names of headers in small letters."""
+    return headers.get("User-Agent") or headers.get("user-agent", "")
 
 
 # Returns the Unix time in seconds.

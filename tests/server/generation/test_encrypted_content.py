@@ -231,6 +231,24 @@ def test_sealed_reasoning_goes_back_to_the_model_that_thought_it() -> None:
     run(test())
 
 
+def test_a_thought_that_qwen_code_did_not_ask_for_goes_back_as_a_thought() -> None:
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, gateway(url) as served:
+            asked: dict[str, Any] = {"store": False, "headers": {"User-Agent": "QwenCode/0.24.4 (linux; x64)"}}
+            answer = await post(served, input="scenario: reasoning", **asked)
+            thought, said = answer.final["output"]
+            assert thought["content"] == []
+            (part,) = thought["summary"]
+            kept = {name: thought[name] for name in ("type", "id", "summary", "encrypted_content")}
+            await post(served, input=[user("scenario: reasoning"), kept, said, user("scenario: plain")], **asked)
+            (_, spoken, _) = backend[RECEIVED][-1]["body"]["messages"]
+            assert spoken["reasoning"] == part["text"]
+            assert spoken["content"] == said["content"][0]["text"]
+
+    run(test())
+
+
 # ---- what a server wants back ------------------------------------------------------------------------------------------
 
 DETAILS = [{"type": "reasoning.encrypted", "data": "QUJD", "id": "r1", "format": "google-gemini-v1", "index": 0}]

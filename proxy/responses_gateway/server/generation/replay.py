@@ -297,7 +297,7 @@ def _settings(record: Record, done: Replay) -> Settings:
 def _translator(options: StreamOptions, chat_request: ChatRequest, created: float) -> tuple[Tape, Translator]:
     tape = Tape(time.time, created)
     seal = tape.sealing(lambda _: "(sealed by no recorded call)")
-    if chat_request.encrypted_reasoning:
+    if chat_request.encrypted_reasoning or options.client.needs_sealed_thoughts:
         options = msgspec.structs.replace(options, seal=seal)
     if chat_request.compacting:
         options = msgspec.structs.replace(options, compaction=seal)

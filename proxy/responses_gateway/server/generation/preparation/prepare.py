@@ -205,11 +205,11 @@ class Preparation:
             more["holds_text"] = longest_stop(chat.body) > 0
         if scope.caller.over_websocket:
             more["stream_id"] = request.stream_id
-        if chat.encrypted_reasoning:
+        client = recognise(scope.caller.headers)
+        if chat.encrypted_reasoning or client.needs_sealed_thoughts:
             more["seal"] = self._seal("reasoning", ground, tape)
         if chat.compacting and not chat.warming:
             more["compaction"] = self._seal("compaction", ground, tape)
-        client = recognise(scope.caller.headers)
         # It begins with the time, as those of `state.records.new_id` do, for the same reason.
         new_id = f"resp_{int(time.time()):08x}{os.urandom(12).hex()}"
         response_id = scope.kept.response_id if scope.kept is not None else new_id
