@@ -33,7 +33,9 @@ def _tool(name: str, description: str, required: str, **properties: Any) -> dict
 
 
 _TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
 _NUMBER = {"type": "integer", "minimum": 1}
+_PRIORITY = {"type": "integer", "minimum": 1, "maximum": 5}
 _FLAG = {"type": "boolean"}
 _EDIT = {
     "type": "object",
@@ -41,6 +43,7 @@ _EDIT = {
     "required": ["old", "new"],
     "additionalProperties": False,
 }
+_RUN = "Run a command; each argument is an element of the list."
 _TOOLS: dict[str, dict[str, Any]] = {
     tool["name"]: tool
     for tool in (
@@ -49,21 +52,8 @@ _TOOLS: dict[str, dict[str, Any]] = {
         _tool("search", "Search files for a regular expression.", "pattern", pattern=_TEXT, folder=_TEXT, limit=_NUMBER),
         _tool("write_file", "Write a new file.", "path content", path=_TEXT, content=_TEXT),
         _tool("edit_file", "Replace texts in a file.", "path edits", path=_TEXT, edits={"type": "array", "items": _EDIT}),
-        _tool(
-            "run_command",
-            "Run a command; each argument is an element of the list.",
-            "command",
-            command={"type": "array", "items": _TEXT},
-            timeout_seconds=_NUMBER,
-        ),
-        _tool(
-            "create_issue",
-            "Create an issue.",
-            "title labels priority",
-            title=_TEXT,
-            labels={"type": "array", "items": _TEXT},
-            priority={"type": "integer", "minimum": 1, "maximum": 5},
-        ),
+        _tool("run_command", _RUN, "command", command=_TEXTS, timeout_seconds=_NUMBER),
+        _tool("create_issue", "Create an issue.", "title labels priority", title=_TEXT, labels=_TEXTS, priority=_PRIORITY),
         _tool("get_weather", "The weather in a city.", "city unit", city=_TEXT, unit={"enum": ["celsius", "fahrenheit"]}),
     )
 }

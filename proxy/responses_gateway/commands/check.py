@@ -54,15 +54,14 @@ _WEATHER_TOOL: dict[str, Any] = {
 
 class CheckedProtocol(NamedTuple):
     """How a protocol is asked for a stream: its name, the path behind `/v1`, the environment variable with the key, the request
-    (of a model, a question, and whether it offers a tool), further headers, and what checks a body (of a server that knows that
-    its client is Codex, or does not)."""
+    (of a model, a question, and whether it offers a tool), further headers, and what checks a body."""
 
     name: str
     path: str
     key: str
     request: Callable[[str, str, bool], dict[str, Any]]
     headers: dict[str, str]
-    check: Callable[[bytes, bool], list[Violation]]
+    check: Callable[..., list[Violation]]
 
 
 class CheckedStream(NamedTuple):
@@ -139,7 +138,8 @@ def _check(target: str, data: bytes, protocol: CheckedProtocol, level: Level, *,
         raise Unusable(f"{target} contains no server-sent events")
     if '"chat.completion.chunk"' in texts[0]:
         raise Unusable(f"{target} is a stream of Chat Completions, not of the {protocol.name} API")
-    return CheckedStream(target, len(texts), _event_type(texts[-1]), protocol.check(data, codex), level)
+    violations = protocol.check(data, unfinished_allowed=True) if codex else protocol.check(data)
+    return CheckedStream(target, len(texts), _event_type(texts[-1]), violations, level)
 
 
 def _event_type(text: str) -> str | None:
@@ -205,18 +205,12 @@ def _messages_request(model: str, question: str, tools: bool) -> dict[str, Any]:
     return {**request, "tools": [{**tool, "input_schema": _WEATHER_TOOL["parameters"]}]} if tools else request
 
 
-def _check_responses(data: bytes, codex: bool) -> list[Violation]:
-    return check_stream(data, unfinished_allowed=codex)
-
-
-def _check_messages(data: bytes, _codex: bool) -> list[Violation]:
-    return check_message_stream(data)
-
-
 _VERSION = {"anthropic-version": "2023-06-01"}
 PROTOCOLS = {
-    "responses": CheckedProtocol("Responses", "/responses", "OPENAI_API_KEY", _responses_request, {}, _check_responses),
-    "messages": CheckedProtocol("Messages", "/messages", "ANTHROPIC_API_KEY", _messages_request, _VERSION, _check_messages),
+    "responses": CheckedProtocol("Responses", "/responses", "OPENAI_API_KEY", _responses_request, {}, check_stream),
+    "messages": CheckedProtocol(
+        "Messages", "/messages", "ANTHROPIC_API_KEY", _messages_request, _VERSION, check_message_stream
+    ),
 }
 
 

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -98,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
             for name, origin in sorted(origins(_flags(args), args.config, os.environ).items()):
                 print(f"# {name} is set by {origin}")
             print("# All other settings have their defaults.", describe(settings), sep="\n", end="")
-            _check(_file_checks(settings))
+            _check(settings, _FILE_CHECKS)
             return 0
         if args.check:
             _try(settings)
@@ -154,32 +155,19 @@ def _settings(args: argparse.Namespace, overrides: Mapping[str, Any], simulator:
         complaints = [*str(error).splitlines(), *_complaints_about_parsers(values, args.config)]
         raise SettingsError("\n".join(dict.fromkeys(complaints))) from None
     if not args.print_config:
-        checks = [lambda: _require_backend(settings, simulator), lambda: _refuse_own_address(settings)]
         try:
-            _check([*checks, *_file_checks(settings)])
+            _check(settings, [partial(_require_backend, simulator=simulator), _refuse_own_address, *_FILE_CHECKS])
         except SettingsError as error:
             raise _as_written(error, origins(values, args.config, os.environ)) from None
     return settings
 
 
-def _file_checks(settings: Settings) -> list[Callable[[], None]]:
-    """Return what examines the files that the settings name, and what depends on them."""
-    return [
-        lambda: _require_folder(settings.record),
-        lambda: _require_parsers(settings),
-        lambda: _require_model_table(settings.model_table),
-        lambda: _require_a_store_for_all(settings),
-        lambda: _require_certificate(settings),
-        lambda: _require_tokenizer(settings.tokenizer),
-    ]
-
-
-def _check(checks: Iterable[Callable[[], None]]) -> None:
+def _check(settings: Settings, checks: Iterable[Callable[[Settings], None]]) -> None:
     """Check what the values of single settings do not tell. Raises one `SettingsError` with all complaints."""
     complaints = []
     for check in checks:
         try:
-            check()
+            check(settings)
         except SettingsError as error:
             complaints.append(str(error))
     if complaints:
@@ -292,12 +280,12 @@ def _require_a_store_for_all(settings: Settings) -> None:
         raise SettingsError(f"{flag('store')} memory works with one worker only: give a file or a database, or `none`")
 
 
-def _require_folder(record: Path | None) -> None:
+def _require_folder(settings: Settings) -> None:
     try:
-        if record is not None:
-            record.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if settings.record is not None:
+            settings.record.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise SettingsError(f"{flag('record')}: {record}: {error.strerror}") from None
+        raise SettingsError(f"{flag('record')}: {settings.record}: {error.strerror}") from None
 
 
 def _require_parsers(settings: Settings) -> None:
@@ -318,24 +306,30 @@ def _require_certificate(settings: Settings) -> None:
     tls_context(settings)
 
 
-def _require_tokenizer(tokenizer: str | None) -> None:
-    if not tokenizer:
+def _require_tokenizer(settings: Settings) -> None:
+    if not settings.tokenizer:
         return
     from responses_gateway.backend.tokenizer.conversion import TokenizerError
     from responses_gateway.backend.tokenizer.tokenizers import locate
 
     try:
-        locate(tokenizer, os.environ)
+        locate(settings.tokenizer, os.environ)
     except TokenizerError as error:
         raise SettingsError(str(error)) from None
 
 
-def _require_model_table(path: Path | None) -> None:
-    if path is None:
+def _require_model_table(settings: Settings) -> None:
+    if settings.model_table is None:
         return
     from responses_gateway.server.resources.codex_catalog import load_model_table
 
-    load_model_table(path)
+    load_model_table(settings.model_table)
+
+
+# What examines the files that the settings name, and what depends on them.
+_FILE_CHECKS = (
+    _require_folder, _require_parsers, _require_model_table, _require_a_store_for_all, _require_certificate, _require_tokenizer,
+)  # fmt: skip
 
 
 @contextmanager

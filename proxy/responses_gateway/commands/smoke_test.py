@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import httpx
 
 from responses_gateway.commands import Unusable
-from responses_gateway.commands.gateway_offer import client_of
+from responses_gateway.commands.gateway_offer import client_of, error_of
 from responses_gateway.conformance.checker import check_stream, frames
 
 _TOOL = {
@@ -105,7 +105,7 @@ class _SmokeTest:
     def _look_for_gateway(self) -> None:
         """Raise `_Failed` if there is a server of another kind. No model is asked, because the request is invalid."""
         answer = self._post("/responses", {"model": self._model or "any", "input": 5})
-        if answer.status_code in _NEEDS_KEY or _is_api_error(answer):
+        if answer.status_code in _NEEDS_KEY or error_of(answer).keys() >= _ERROR_FIELDS:
             return
         raise _Failed(f"there is no gateway: {self._base}/responses answers HTTP {answer.status_code}")
 
@@ -185,15 +185,6 @@ class _SmokeTest:
 def _texts(response: dict[str, Any]) -> str:
     parts = (part for item in response["output"] if item["type"] == "message" for part in item["content"])
     return "".join(part.get("text", "") for part in parts)
-
-
-def _is_api_error(answer: httpx.Response) -> bool:
-    try:
-        body = answer.json()
-    except (ValueError, RecursionError):
-        return False
-    error = body.get("error") if isinstance(body, dict) else None
-    return isinstance(error, dict) and error.keys() >= _ERROR_FIELDS
 
 
 def _ending(response: dict[str, Any]) -> str:

@@ -35,6 +35,8 @@ from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedField
 
 # The gauge of running requests, by the names that servers give it.
 _RUNNING_GAUGES = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing")
+# Seconds in which something of an answer has to come, where nobody says anything else.
+_PATIENCE = 60.0
 # How long generation may continue after the client has disconnected, in seconds; a healthy server stops within 0.1.
 STOP_DEADLINE = 2.0
 # How many times as long as the time in which nothing may come a whole answer may take, so that an endless one ends: with the
@@ -77,7 +79,7 @@ class NoAnswer(Exception):
 
 
 async def probe(
-    url: str, *, model: str | None = None, api_key: str | None = None, answer_timeout: float = 60, tell: Tell = unheard
+    url: str, *, model: str | None = None, api_key: str | None = None, answer_timeout: float = _PATIENCE, tell: Tell = unheard
 ) -> Profile:
     """Find out everything about the server at `url` (which ends in `/v1`), with `model` or the first that it lists.
 
@@ -93,13 +95,12 @@ async def probe(
         await backend.close()
 
 
-async def probe_briefly(backend: Backend, *, answer_timeout: float = 60) -> Profile:
+async def probe_briefly(backend: Backend) -> Profile:
     """Find out what decides about settings, with the first model that is listed; the rest of the profile stays None.
 
-    `answer_timeout` is the longest time for one answer, in seconds. If nothing could be found out, `refusal` says why. Raises
-    `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed; `NoAnswer` if the
-    server is there but does not answer."""
-    prober = _Prober(backend, Patience(answer_timeout, answer_timeout))
+    If nothing could be found out, `refusal` says why. Raises `ApiError` if the server cannot be reached (502, 504), the key is
+    wrong (401, 403) or no model is listed; `NoAnswer` if the server is there but does not answer."""
+    prober = _Prober(backend, Patience(_PATIENCE, _PATIENCE))
     await prober.ask_briefly()
     return prober.finished_profile()
 

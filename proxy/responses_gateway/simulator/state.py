@@ -53,20 +53,14 @@ class Counters:
     def exposition(self, model: str) -> str:
         """Return the counters in the text format of Prometheus, under the names that vLLM uses."""
         labels = f'engine="0",model_name="{model}"'
+        finished = (f'{{{labels},finished_reason="{reason}"}} {float(n)}' for reason, n in sorted(self.finished.items()))
         lines = [
             *_metric("vllm:num_requests_running", "gauge", f"{{{labels}}} {float(self.running)}"),
             *_metric("vllm:num_requests_waiting", "gauge", f"{{{labels}}} 0.0"),
             *_metric("vllm:kv_cache_usage_perc", "gauge", f"{{{labels}}} {min(1.0, self.running / 256)}"),
             *_metric("vllm:prompt_tokens_total", "counter", f"{{{labels}}} {float(self.prompt_tokens)}"),
             *_metric("vllm:generation_tokens_total", "counter", f"{{{labels}}} {float(self.generation_tokens)}"),
-            *_metric(
-                "vllm:request_success_total",
-                "counter",
-                *(
-                    f'{{{labels},finished_reason="{reason}"}} {float(number)}'
-                    for reason, number in sorted(self.finished.items())
-                ),
-            ),
+            *_metric("vllm:request_success_total", "counter", *finished),
             *_metric("simulator:requests_total", "counter", f" {float(self.requests)}"),
             *_metric("simulator:requests_aborted_total", "counter", f" {float(self.aborted)}"),
         ]

@@ -13,9 +13,6 @@ from responses_gateway.probing.prober import probe
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.recommend import recommended_settings
 
-# Seconds within which a backend has to answer one request of an examination.
-_ANSWER_TIMEOUT = 60
-
 
 def backends(pool: Pool, configuration: Autoconfiguration) -> list[dict[str, Any]]:
     """Return all backends as this worker sees them, including those that are being removed."""
@@ -44,7 +41,7 @@ def merged_backends(views: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 async def examine(member: Member) -> dict[str, Any]:
     """Examine a backend as `responses-gateway doctor` does. Raise `ApiError` if it cannot be examined."""
-    profile = await probe(member.spec.url, api_key=member.spec.api_key, answer_timeout=_ANSWER_TIMEOUT)
+    profile = await probe(member.spec.url, api_key=member.spec.api_key)
     settings = recommended_settings(profile)
     return {
         "server": server_name(profile),

@@ -168,7 +168,6 @@ class WorkerView:
             timer.cancel()
         else:
             live_steps = LiveSteps(creation.prepared.tape or Tape(time.time), creation.translator)
-            live_steps.attach()
         self._live_steps[request_id] = (live_steps, loop.call_later(WATCH_TIMEOUT, self._unwatch, request_id))
 
     def _unwatch(self, request_id: str) -> None:
@@ -212,17 +211,14 @@ class WorkerView:
 
 
 class LiveSteps:
-    """Notes the calls of one translator from `attach` to `detach`."""
+    """Notes the calls of one translator until `detach`."""
 
     def __init__(self, tape: Tape, translator: Translator) -> None:
         self.steps: deque[dict[str, Any]] = deque(maxlen=_KEPT)
         self.total = 0  # of all steps, including those that are not kept any more
         self._tape = tape
         self._translator = translator
-
-    def attach(self) -> None:
-        """Begin to note."""
-        self._tape.attach(self._translator, self._note)
+        tape.attach(translator, self._note)
 
     def detach(self) -> None:
         """Stop noting."""
