@@ -21,17 +21,8 @@ from yarl import URL
 from responses_gateway.backend.member import ContinuationEndpoint, Member
 from responses_gateway.backend.members import Members
 from responses_gateway.backend.places import NOBODY, Partners, Places, ServedModels, takes_requests
+from responses_gateway.backend.policies import routers
 from responses_gateway.backend.policies.retry import UNCONNECTED, UNREACHABLE, Reason, RetryBudget, backoff, reason_of
-from responses_gateway.backend.policies.routers import (
-    OF_ONE_SERVER,
-    PAUSES,
-    REASON_HEADER,
-    TELLING_HEADERS,
-    TOKEN_HEADER,
-    SessionTokens,
-    pod_of,
-    without_session,
-)
 from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
 from responses_gateway.backend.served_models import BackendSpec, Hints, Route, with_hints, with_model
 from responses_gateway.backend.transport.aiohttp_internals import begins_with_error, whole_refusal
@@ -80,7 +71,7 @@ class Pool:
         self._observer = observer
         self._budget = RetryBudget()
         self._continuation_budget = RetryBudget()
-        self._tokens = SessionTokens()
+        self._tokens = routers.SessionTokens()
 
     async def start(self) -> None:
         """Begin the health checks, and wait a moment until all backends have listed their models."""
@@ -133,7 +124,7 @@ class Pool:
                 own = {header.lower() for header in sent}
                 sent = {**sent, **{header: value for header, value in hints.headers.items() if header.lower() not in own}}
             if member.router:
-                sent = without_session(sent) if again else self._tokens.headers(member.name, route.affinity, sent)
+                sent = routers.without_session(sent) if again else self._tokens.headers(member.name, route.affinity, sent)
             return member.backend.open_chat(data, sent, name, fields)
 
         member, chat = await self._reach(route, send, on_failure=on_failure)
@@ -235,7 +226,7 @@ class Pool:
 
     def pause_before(self, route: Route) -> float:
         """Return the seconds to wait before an answer is continued through the URL of a router, where its server failed."""
-        return PAUSES[min(route.again, len(PAUSES)) - 1] if route.again else 0.0
+        return routers.PAUSES[min(route.again, len(routers.PAUSES)) - 1] if route.again else 0.0
 
     async def open_continuation(
         self, body_for: BodyFor, headers: HeadersFor, route: Route, on_failure: OnFailure, added: AddedFields
@@ -248,7 +239,7 @@ class Pool:
             endpoint = endpoints[member.name] = member.continues_by
             body = body_for(name, member.catalogue.context(route.model), endpoint)
             own = headers(member.name, member.backend.url)
-            sent = without_session(own) if member.router else own
+            sent = routers.without_session(own) if member.router else own
             if endpoint == "chat":
                 return member.backend.open_chat(body, sent, name, added)
             return member.backend.open_completion(body, sent)
@@ -270,16 +261,16 @@ class Pool:
     def _is_router(self, member: Member, chat: ChatStream) -> bool:
         """Tell whether an answer shows that its backend is a router; the first good one and all refusals are looked at."""
         member.answered = member.answered or chat.status == 200
-        is_router = member.spec.router is None and any(map(chat.header, TELLING_HEADERS))
+        is_router = member.spec.router is None and any(map(chat.header, routers.TELLING_HEADERS))
         if is_router:
             self.watch.found_router(member)
         return is_router
 
     def _note_token(self, member: Member, route: Route, chat: ChatStream) -> None:
         """Keep what a router tells about the server that it has chosen."""
-        token = chat.header(TOKEN_HEADER) if chat.status == 200 else ""
+        token = chat.header(routers.TOKEN_HEADER) if chat.status == 200 else ""
         if token:
-            chat.pod = pod_of(token)
+            chat.pod = routers.pod_of(token)
             self._tokens.note(member.name, route.affinity, token)
 
     def ids_ignored(self, backend: str) -> None:
@@ -308,7 +299,7 @@ class Pool:
 
         Call it only before the client has seen anything of the answer, and close the failed stream first."""
         member = self.members.by_name.get(failed)
-        if member is not None and member.router and reason in OF_ONE_SERVER:
+        if member is not None and member.router and reason in routers.OF_ONE_SERVER:
             return self._same_url(route, member, reason)
         if self.members.only is not None:
             return None
@@ -436,7 +427,7 @@ class Pool:
 def _tells_when(answer: ChatStream | aiohttp.ClientResponse) -> bool:
     """Tell whether a router has refused a request itself, or says when to ask again."""
     header = answer.header if isinstance(answer, ChatStream) else lambda name: answer.headers.get(name, "")
-    return bool(header(REASON_HEADER) or header("retry-after"))
+    return bool(header(routers.REASON_HEADER) or header("retry-after"))
 
 
 def _is_well(member: Member) -> bool:

@@ -10,18 +10,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from responses_gateway.commands import client_program
 from responses_gateway.commands.claude_config import OTHER_CREDENTIALS, environment, warn, with_key
-from responses_gateway.commands.client_program import (
-    ClientProgram,
-    environment_without_proxy,
-    run_in_foreground,
-    state_folder,
-    tell_how_to_go_on,
-)
 from responses_gateway.commands.gateway_offer import Offer, key_in, served_model
 from responses_gateway.commands.own_gateway import offer_at, run_with_gateway
 
-_CLIENT = ClientProgram(
+_CLIENT = client_program.ClientProgram(
     "claude", "Claude Code", "@anthropic-ai/claude-code", "-p", "the first one served", "separate from ~/.claude"
 )
 split_arguments = _CLIENT.split_arguments
@@ -45,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Run Claude Code. Returns its exit status. Raises `Unusable`, with the status 127 if it is not installed."""
     binary = _CLIENT.find()
     key = key_in(args.env_key, os.environ)
-    home = (args.claude_home or state_folder("claude", os.environ)).absolute()
+    home = (args.claude_home or client_program.state_folder("claude", os.environ)).absolute()
 
     def start(url: str) -> int:
         if args.claude_home is None:
@@ -54,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         model = served_model(args.model, offer) or offer.models[0]
         variables = environment(url, model, offer)
         warn(model, offer)
-        of_client = {**_kept(environment_without_proxy(url)), **with_key(variables, key), _KEY: key or ""}
+        of_client = {**_kept(client_program.environment_without_proxy(url)), **with_key(variables, key), _KEY: key or ""}
         of_client["CLAUDE_CONFIG_DIR"] = str(home)
         asks = _asks_for_each(args.passed_on, offer)
         in_terminal = not _WITHOUT_TERMINAL.intersection(args.passed_on)
@@ -63,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
         overrides = _overrides(variables, has_key=bool(key), note=_ASKS if asks else "")
         mode = ["--permission-mode", "default"] if asks else []
         began = time.time()
-        status = run_in_foreground([binary, *overrides, *mode, *args.passed_on], of_client)
+        status = client_program.run_in_foreground([binary, *overrides, *mode, *args.passed_on], of_client)
         if in_terminal:
-            tell_how_to_go_on("claude", args.own, "--resume", (home / "projects").glob("*/*.jsonl"), began)
+            client_program.tell_how_to_go_on("claude", args.own, "--resume", (home / "projects").glob("*/*.jsonl"), began)
         return status
 
     return run_with_gateway(args, home, start)

@@ -9,18 +9,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from responses_gateway.commands.client_program import (
-    ClientProgram,
-    environment_without_proxy,
-    run_in_foreground,
-    state_folder,
-    tell_how_to_go_on,
-)
+from responses_gateway.commands import client_program
 from responses_gateway.commands.codex_config import PROVIDER, configuration, preferred, warn, write_own
 from responses_gateway.commands.gateway_offer import served_model
 from responses_gateway.commands.own_gateway import offer_at, run_with_gateway
 
-_CLIENT = ClientProgram(
+_CLIENT = client_program.ClientProgram(
     "codex",
     "Codex",
     "@openai/codex",
@@ -41,7 +35,7 @@ _HELP_TIMEOUT = 10.0  # in seconds
 def run(args: argparse.Namespace) -> int:
     """Run Codex. Returns its exit status. Raises `Unusable`, with the status 127 if it is not installed."""
     binary = _CLIENT.find()
-    home = (args.codex_home or state_folder("codex", os.environ)).absolute()
+    home = (args.codex_home or client_program.state_folder("codex", os.environ)).absolute()
 
     def start(url: str) -> int:
         path = home / "config.toml"
@@ -52,9 +46,11 @@ def run(args: argparse.Namespace) -> int:
         write_own(path, config)
         command = [binary, *_without_daemon(binary), *_overrides(config), *args.passed_on]
         began = time.time()
-        status = run_in_foreground(command, {**environment_without_proxy(url), "CODEX_HOME": str(home)})
+        status = client_program.run_in_foreground(
+            command, {**client_program.environment_without_proxy(url), "CODEX_HOME": str(home)}
+        )
         if not _WITHOUT_TERMINAL.intersection(args.passed_on[:1]):
-            tell_how_to_go_on("codex", args.own, "resume", (home / "sessions").rglob("*.jsonl"), began)
+            client_program.tell_how_to_go_on("codex", args.own, "resume", (home / "sessions").rglob("*.jsonl"), began)
         return status
 
     return run_with_gateway(args, home, start)

@@ -12,19 +12,13 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from responses_gateway.server.access import middleware
 from responses_gateway.server.access.api_keys import for_admin
 from responses_gateway.server.access.clients import CLIENTS, Clients
 from responses_gateway.server.access.cors import allowed_origins, is_allowed
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.server.access.identities import IDENTITIES, Identities
-from responses_gateway.server.access.middleware import (
-    AccessLog,
-    access_middlewares,
-    add_access_headers,
-    complete_head,
-    exchanges,
-)
 from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.generation.request_log.usage import SumsOf
 from responses_gateway.server.http.exchange import BODY_BYTES, Bodies
@@ -151,10 +145,10 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
         return parts.live.current.settings
 
     clients = Clients(in_force, RateLimits(in_force, time.monotonic, metrics, table, fleet), parts.accounts.ledger, metrics)
-    access = access_middlewares(in_force, metrics, clients)
-    outermost = exchanges(
+    access = middleware.access_middlewares(in_force, metrics, clients)
+    outermost = middleware.exchanges(
         bodies,
-        AccessLog(metrics, logs_lines=settings.access_log),
+        middleware.AccessLog(metrics, logs_lines=settings.access_log),
         _host_check(parts),
         _origin_check(parts),
         count_defect=partial(metrics.count, DEFECTS),
@@ -166,8 +160,8 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
         app[CLIENTS] = clients
     if settings.identifies_clients:
         app[IDENTITIES] = Identities(in_force, parts.accounts.sources)
-    app.on_response_prepare.append(complete_head(parts.in_flight.ending))
-    add_access_headers(app, settings)
+    app.on_response_prepare.append(middleware.complete_head(parts.in_flight.ending))
+    middleware.add_access_headers(app, settings)
     return app
 
 

@@ -12,39 +12,30 @@ from typing import Any
 
 from aiohttp import web
 
+from responses_gateway.simulator import state
 from responses_gateway.simulator.answer import AnswerPlan, plan_answer
 from responses_gateway.simulator.endpoints import add_model_routes
 from responses_gateway.simulator.errors import ErrorAnswer, status_error, vllm_error
 from responses_gateway.simulator.frames import build_frames, completion
 from responses_gateway.simulator.playback import PLAYERS, stream_frames
 from responses_gateway.simulator.prefix_cache import PrefixCache
-from responses_gateway.simulator.state import (
-    CACHE,
-    COUNTERS,
-    FAULT_COUNTS,
-    OPTIONS,
-    RECEIVED,
-    Counters,
-    FaultCounts,
-    SimulatorOptions,
-)
 from responses_gateway.simulator.text_completions import completions
 from responses_gateway.simulator.validation import parsed_body
 
 _MAX_BODY = 256 * 1024 * 1024
 
 
-def create_app(options: SimulatorOptions | None = None) -> web.Application:
+def create_app(options: state.SimulatorOptions | None = None) -> web.Application:
     """Create the application. Its only state are counters and the last requests received."""
     app = web.Application(middlewares=[_errors], client_max_size=_MAX_BODY)
-    app[OPTIONS] = options or SimulatorOptions()
-    app[COUNTERS] = Counters()
-    app[RECEIVED] = deque(maxlen=32)
-    app[FAULT_COUNTS] = FaultCounts()
+    app[state.OPTIONS] = options or state.SimulatorOptions()
+    app[state.COUNTERS] = state.Counters()
+    app[state.RECEIVED] = deque(maxlen=32)
+    app[state.FAULT_COUNTS] = state.FaultCounts()
     app[PLAYERS] = set()
-    cache = app[OPTIONS].cache
+    cache = app[state.OPTIONS].cache
     if cache is not None:
-        app[CACHE] = PrefixCache(cache)
+        app[state.CACHE] = PrefixCache(cache)
     app.on_shutdown.append(_abort_streams)
     app.router.add_post("/v1/chat/completions", chat_completions)
     app.router.add_post("/v1/completions", completions)
@@ -87,7 +78,7 @@ async def _errors(request: web.Request, handler: Callable[[web.Request], Awaitab
 
 
 def _check_key(request: web.Request) -> None:
-    key = request.app[OPTIONS].api_key
+    key = request.app[state.OPTIONS].api_key
     if key is None or not request.path.startswith("/v1"):
         return
     value = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -98,9 +89,9 @@ def _check_key(request: web.Request) -> None:
 async def chat_completions(request: web.Request) -> web.StreamResponse:
     """Handle `POST /v1/chat/completions`."""
     body = parsed_body(await request.read(), request.content_type)
-    request.app[RECEIVED].append({"body": body, "headers": dict(request.headers)})
+    request.app[state.RECEIVED].append({"body": body, "headers": dict(request.headers)})
     answer = plan_answer(body, request.headers, request.app)
-    counters = request.app[COUNTERS]
+    counters = request.app[state.COUNTERS]
     counters.requests += 1
     counters.running += 1
     try:
@@ -117,7 +108,7 @@ async def _answer(request: web.Request, answer: AnswerPlan) -> web.StreamRespons
         return _disconnected(request)
     if answer.error is not None:
         raise answer.error
-    request.app[COUNTERS].prompt_tokens += answer.stream.prompt_tokens
+    request.app[state.COUNTERS].prompt_tokens += answer.stream.prompt_tokens
     if not answer.streams:
         return await _complete(request, answer, transport)
     frames = build_frames(answer.rendered, answer.stream, answer.faults)
@@ -135,7 +126,7 @@ async def _complete(request: web.Request, answer: AnswerPlan, transport: asyncio
         return _cut_connection(transport)
     if answer.faults.error is not None:
         raise vllm_error("Internal server error", type="InternalServerError", status=500)
-    counters = request.app[COUNTERS]
+    counters = request.app[state.COUNTERS]
     counters.generation_tokens += tokens
     counters.finished[answer.rendered.finish_reason] += 1
     body: dict[str, Any] = completion(answer.rendered, answer.stream)
@@ -165,5 +156,5 @@ def _cut_connection(transport: asyncio.Transport | None) -> web.Response:
 
 
 def _disconnected(request: web.Request) -> web.Response:
-    request.app[COUNTERS].aborted += 1
+    request.app[state.COUNTERS].aborted += 1
     return web.Response(status=499)

@@ -16,20 +16,8 @@ import msgspec
 
 from responses_gateway import own_folder
 from responses_gateway.ended_tasks import KeptTasks
+from responses_gateway.hosted.code import messages
 from responses_gateway.hosted.code.container import SandboxUnavailable
-from responses_gateway.hosted.code.messages import (
-    ContainerExists,
-    HasContainer,
-    Join,
-    Joined,
-    Leave,
-    Left,
-    Question,
-    Ran,
-    RunCode,
-    receive,
-    send,
-)
 from responses_gateway.hosted.code.runner import ContainerKey
 from responses_gateway.hosted.code.sandbox import Sandbox, SandboxOptions
 from responses_gateway.hosted.interface import ToolFailure
@@ -69,26 +57,28 @@ class SandboxService:
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(*_BROKEN):
-                await self._answer(msgspec.json.decode(await receive(reader), type=Question), reader, writer)
+                await self._answer(msgspec.json.decode(await messages.receive(reader), type=messages.Question), reader, writer)
         finally:
             writer.close()
             with suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def _answer(self, question: Question, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if isinstance(question, Join):
+    async def _answer(self, question: messages.Question, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if isinstance(question, messages.Join):
             await self._stay(reader, writer)
-        elif isinstance(question, HasContainer):
-            send(writer, ContainerExists(await self._sandbox.has(ContainerKey(question.tenant, question.container_id))))
-        elif isinstance(question, RunCode):
+        elif isinstance(question, messages.HasContainer):
+            messages.send(
+                writer, messages.ContainerExists(await self._sandbox.has(ContainerKey(question.tenant, question.container_id)))
+            )
+        elif isinstance(question, messages.RunCode):
             await self._run(question, reader, writer)
 
     async def _stay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._workers += 1
         leaves = False
         try:
-            send(writer, Joined(self._error))
-            leaves = isinstance(msgspec.json.decode(await receive(reader), type=Question), Leave)
+            messages.send(writer, messages.Joined(self._error))
+            leaves = isinstance(msgspec.json.decode(await messages.receive(reader), type=messages.Question), messages.Leave)
         finally:
             self._workers -= 1
             if not self._workers and (leaves or self._error is not None):
@@ -96,9 +86,9 @@ class SandboxService:
         last = self.ended.is_set()
         if last:
             await self._closed.wait()
-        send(writer, Left(last))
+        messages.send(writer, messages.Left(last))
 
-    async def _run(self, question: RunCode, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _run(self, question: messages.RunCode, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Run code, unless the worker closes the connection before."""
         key = ContainerKey(question.tenant, question.container_id)
         running = asyncio.create_task(self._sandbox.run(question.code.decode("utf-8", "surrogatepass"), key, question.files))
@@ -110,9 +100,9 @@ class SandboxService:
             await asyncio.wait([running])
             return
         try:
-            send(writer, Ran(running.result()))
+            messages.send(writer, messages.Ran(running.result()))
         except ToolFailure as failure:
-            send(writer, Ran(failure=str(failure)))
+            messages.send(writer, messages.Ran(failure=str(failure)))
 
     async def wait(self, folder: Path) -> None:
         """Wait until no worker is left, and none will come. `folder` is that of the gateway."""

@@ -16,19 +16,8 @@ from typing import TypeVar
 import msgspec
 
 from responses_gateway.child_process import minimal_environment
+from responses_gateway.hosted.code import messages
 from responses_gateway.hosted.code.container import SandboxUnavailable
-from responses_gateway.hosted.code.messages import (
-    ContainerExists,
-    HasContainer,
-    Join,
-    Joined,
-    Leave,
-    Left,
-    Ran,
-    RunCode,
-    receive,
-    send,
-)
 from responses_gateway.hosted.code.runner import CodeOutcome, ContainerKey
 from responses_gateway.hosted.code.sandbox import NOT_AVAILABLE, SandboxOptions
 from responses_gateway.hosted.interface import ToolFailure
@@ -43,7 +32,7 @@ _BROKEN = (OSError, asyncio.IncompleteReadError)
 _LOST = "The sandbox ended while the code ran. Its variables and files are lost."
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-_Answer = TypeVar("_Answer", Joined, ContainerExists, Ran)
+_Answer = TypeVar("_Answer", messages.Joined, messages.ContainerExists, messages.Ran)
 
 
 class WorkerSandbox:
@@ -78,9 +67,9 @@ class WorkerSandbox:
         reader, writer = self._joined
         last = False
         with suppress(*_BROKEN, TimeoutError):
-            send(writer, Leave())
+            messages.send(writer, messages.Leave())
             async with asyncio.timeout(_END):
-                last = msgspec.json.decode(await receive(reader), type=Left).last
+                last = msgspec.json.decode(await messages.receive(reader), type=messages.Left).last
         self._leave()
         if self._process is None:
             return
@@ -95,7 +84,7 @@ class WorkerSandbox:
         with suppress(*_BROKEN, TimeoutError, SandboxUnavailable):
             streams = await self._reach()
             async with asyncio.timeout(_ANSWER):
-                return (await self._ask(streams, HasContainer(*container), ContainerExists)).exists
+                return (await self._ask(streams, messages.HasContainer(*container), messages.ContainerExists)).exists
         return False
 
     async def run(self, code: str, container: ContainerKey, files: Mapping[str, bytes]) -> CodeOutcome:
@@ -105,7 +94,9 @@ class WorkerSandbox:
         except (*_BROKEN, SandboxUnavailable):
             raise ToolFailure(NOT_AVAILABLE) from None
         try:
-            answer = await self._ask(streams, RunCode(*container, code.encode("utf-8", "surrogatepass"), dict(files)), Ran)
+            answer = await self._ask(
+                streams, messages.RunCode(*container, code.encode("utf-8", "surrogatepass"), dict(files)), messages.Ran
+            )
         except _BROKEN:
             return CodeOutcome("", error=_LOST)
         if answer.outcome is None:
@@ -128,9 +119,9 @@ class WorkerSandbox:
         await asyncio.to_thread(self._start_process)
         reader, writer = await self._connect()
         try:
-            send(writer, Join())
+            messages.send(writer, messages.Join())
             async with asyncio.timeout(_START):
-                answer = msgspec.json.decode(await receive(reader), type=Joined)
+                answer = msgspec.json.decode(await messages.receive(reader), type=messages.Joined)
             if answer.error is not None:
                 raise SandboxUnavailable(answer.error)
         except BaseException:
@@ -178,10 +169,10 @@ class WorkerSandbox:
     async def _connect(self) -> Streams:
         return await asyncio.open_unix_connection(str(self._path))
 
-    async def _ask(self, streams: Streams, question: HasContainer | RunCode, kind: type[_Answer]) -> _Answer:
+    async def _ask(self, streams: Streams, question: messages.HasContainer | messages.RunCode, kind: type[_Answer]) -> _Answer:
         reader, writer = streams
         try:
-            send(writer, question)
-            return msgspec.json.decode(await receive(reader), type=kind)
+            messages.send(writer, question)
+            return msgspec.json.decode(await messages.receive(reader), type=kind)
         finally:
             writer.close()

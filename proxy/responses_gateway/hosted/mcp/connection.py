@@ -31,15 +31,7 @@ from pydantic import ValidationError
 
 from responses_gateway.ended_tasks import end_tasks, wait_at_most
 from responses_gateway.hosted.interface import ToolFailure
-from responses_gateway.hosted.mcp.failures import (
-    ConnectionLost,
-    connect_failure,
-    describe,
-    no_message,
-    refused_answer,
-    server_failure,
-    timed_out,
-)
+from responses_gateway.hosted.mcp import failures
 from responses_gateway.hosted.mcp.http import GuardedTransport, Resolve
 from responses_gateway.hosted.mcp.messages import MessageReader
 from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
@@ -123,7 +115,7 @@ class ServerConnection:
             if self._failure is not None:
                 raise ToolFailure(str(self._failure), self._failure.item) from self._failure.__cause__
             if self._session is None or self._end.is_set():
-                raise ConnectionLost(sent=False)
+                raise failures.ConnectionLost(sent=False)
             return await self._answer(self._session, send, seconds)
         finally:
             self.calls -= 1
@@ -140,10 +132,10 @@ class ServerConnection:
             return await send(session)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             self.retire()
-            raise ConnectionLost(sent=True) from error
+            raise failures.ConnectionLost(sent=True) from error
         except (ValidationError, RuntimeError) as error:
-            self._log(self._label, f"answer refused: {describe(error)}")
-            raise no_message(self._label) from error
+            self._log(self._label, f"answer refused: {failures.describe(error)}")
+            raise failures.no_message(self._label) from error
         except asyncio.CancelledError:
             self._given_up(session, deadline)
             raise
@@ -153,7 +145,7 @@ class ServerConnection:
                     self.retire()
                 else:
                     self._given_up(session, deadline)
-                raise timed_out(self._label, seconds) from error
+                raise failures.timed_out(self._label, seconds) from error
             raise self._failed(error) from error
 
     def _failed(self, error: MCPError) -> Exception:
@@ -163,17 +155,17 @@ class ServerConnection:
         if http is not None and problem is None:
             problem = http.problem
         if problem is not None:
-            return refused_answer(self._label, problem)
+            return failures.refused_answer(self._label, problem)
         if error.code == PARSE_ERROR:
-            return no_message(self._label)
+            return failures.no_message(self._label)
         status = answer.http.status if answer is not None and answer.http is not None else None
         if status in _UNKNOWN_SESSION and error.code in _UNKNOWN_SESSION_CODES:
             self.retire()
-            return ConnectionLost(sent=False, failure=server_failure(self._label, error))
+            return failures.ConnectionLost(sent=False, failure=failures.server_failure(self._label, error))
         if error.code == CONNECTION_CLOSED and (self._end.is_set() or answer is None):
             self.retire()
-            return ConnectionLost(sent=error.data is not False)
-        return server_failure(self._label, error)
+            return failures.ConnectionLost(sent=error.data is not False)
+        return failures.server_failure(self._label, error)
 
     def _given_up(self, session: ClientSession, deadline: float) -> None:
         """Look after a server that was asked something, until the deadline, whose answer nobody waits for any more."""
@@ -222,7 +214,7 @@ class ServerConnection:
             if self._session is None:
                 self._failure = self._connect_failure(error)
                 self._failure.__cause__ = error
-            self._log(self._label, f"connection failed: {describe(error)}")
+            self._log(self._label, f"connection failed: {failures.describe(error)}")
         finally:
             self.usable = False
             self._end.set()
@@ -310,9 +302,9 @@ class ServerConnection:
 
     def _connect_failure(self, error: BaseException) -> ToolFailure:
         if isinstance(error, TimeoutError):
-            return timed_out(self._label, self._limits.connect_timeout)
+            return failures.timed_out(self._label, self._limits.connect_timeout)
         http = self._http
-        return connect_failure(self._label, error, http.status if http else None, http.problem if http else None)
+        return failures.connect_failure(self._label, error, http.status if http else None, http.problem if http else None)
 
 
 def _is_unknown_transport(status: int | None) -> bool:

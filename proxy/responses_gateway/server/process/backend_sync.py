@@ -16,18 +16,7 @@ from responses_gateway.ended_tasks import KeptTasks
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.probing.known_models import KnownModel
 from responses_gateway.server.parts import Parts
-from responses_gateway.server.process.backend_state import (
-    AUTOCONFIGURE,
-    NOTHING_FOUND,
-    RELOAD,
-    UNCHANGED,
-    Autoconfigured,
-    BackendState,
-    Change,
-    Changes,
-    merged,
-    read_state,
-)
+from responses_gateway.server.process import backend_state
 from responses_gateway.server.process.reloading import Reloading
 from responses_gateway.server.process.signals import Reload, reading
 from responses_gateway.server.setup.backend_specs import spec_of, specs_of
@@ -54,9 +43,9 @@ class WorkerSync:
         self._tasks: KeptTasks[Reloaded | str] = KeptTasks()
         self._reports = 0
         self._specs = {spec.name: spec for spec in specs_of(parts.settings)}
-        self._changes: Changes = {}
+        self._changes: backend_state.Changes = {}
         self._discovered = Discovered()
-        self._found = NOTHING_FOUND
+        self._found = backend_state.NOTHING_FOUND
         parts.autoconfiguration.report = self._report_found
         parts.autoconfiguration.expect()
         parts.autoconfiguration.known_models.report = self._report_known
@@ -64,25 +53,25 @@ class WorkerSync:
     def report_change(self, done: str, name: str, fields: dict[str, Any]) -> None:
         """Report a change of a backend: it was `added` with these fields, `removed`, `drained` or `resumed`."""
         if done == "added":
-            change = Change(fields)
+            change = backend_state.Change(fields)
         elif done == "removed":
-            change = Change(removed=name in self._specs)
+            change = backend_state.Change(removed=name in self._specs)
         else:
-            change = msgspec.structs.replace(self._changes.get(name, UNCHANGED), draining=done == "drained")
-        self._changes = merged(self._changes, {name: change})
-        self._report(BackendState({name: change}))
+            change = msgspec.structs.replace(self._changes.get(name, backend_state.UNCHANGED), draining=done == "drained")
+        self._changes = backend_state.merged(self._changes, {name: change})
+        self._report(backend_state.BackendState({name: change}))
 
     def receive(self, line: bytes) -> None:
         """Take a line from the parent."""
-        state = read_state(line)
+        state = backend_state.read_state(line)
         if state is not None and state.received == self._reports:
             self._take_over(state)
-        elif line == RELOAD and self._read is not None:
+        elif line == backend_state.RELOAD and self._read is not None:
             self._tasks.begin(self._read())
-        elif line == AUTOCONFIGURE and self._parts.autoconfiguration.enabled:
+        elif line == backend_state.AUTOCONFIGURE and self._parts.autoconfiguration.enabled:
             self._parts.autoconfiguration.begin()
-        elif line == AUTOCONFIGURE:
-            self._report(BackendState(found=Autoconfigured(finished=True)))
+        elif line == backend_state.AUTOCONFIGURE:
+            self._report(backend_state.BackendState(found=backend_state.Autoconfigured(finished=True)))
 
     def _put_in_force(self, settings: Settings) -> Reloaded:
         """Use today's settings. The parent has found them to be right, says what has changed, and sends the backends."""
@@ -90,7 +79,7 @@ class WorkerSync:
         self._parts.pool.members.apply(self._wanted(), self._discovered.pools)  # those that were added since may differ
         return result
 
-    def _take_over(self, state: BackendState) -> None:
+    def _take_over(self, state: backend_state.BackendState) -> None:
         if state.specs is not None:
             self._specs = {spec.name: spec for spec in state.specs}
         self._changes = state.changes
@@ -98,7 +87,7 @@ class WorkerSync:
         members = self._parts.pool.members
         members.apply(self._wanted(), self._discovered.pools)
         for name, member in list(members.by_name.items()):
-            draining = self._changes.get(name, UNCHANGED).draining
+            draining = self._changes.get(name, backend_state.UNCHANGED).draining
             if member.draining != draining:
                 members.drain(name, draining)
         if state.found.settings != self._found.settings:
@@ -118,12 +107,12 @@ class WorkerSync:
         return list(specs.values())
 
     def _report_found(self, configuration: Autoconfiguration) -> None:
-        self._found = Autoconfigured(configuration.taken, configuration.looked.is_set(), configuration.finished)
-        self._report(BackendState(found=self._found))
+        self._found = backend_state.Autoconfigured(configuration.taken, configuration.looked.is_set(), configuration.finished)
+        self._report(backend_state.BackendState(found=self._found))
 
     def _report_known(self, learned: Mapping[str, KnownModel]) -> None:
-        self._report(BackendState(known=dict(learned)))
+        self._report(backend_state.BackendState(known=dict(learned)))
 
-    def _report(self, news: BackendState) -> None:
+    def _report(self, news: backend_state.BackendState) -> None:
         self._reports += 1
         self._send(news.line())

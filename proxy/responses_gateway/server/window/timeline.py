@@ -10,14 +10,7 @@ import json
 from typing import Any
 
 from responses_gateway.conformance.checker import frames
-from responses_gateway.server.generation.replay import (
-    RecordedCall,
-    UnusableRecord,
-    as_json,
-    parse_record,
-    protocol_of,
-    replay_record,
-)
+from responses_gateway.server.generation import replay
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.sse import SSEDecoder, SSETooLong
 
@@ -27,7 +20,7 @@ _LONGEST = 200_000
 
 def contents(text: str) -> dict[str, Any]:
     """Return a recorded request as received and as sent to the backend, and how it ended. Raise `UnusableRecord`."""
-    record = parse_record(text)
+    record = replay.parse_record(text)
     chat = record.chat or {}
     return {
         "headers": record.head.get("headers", {}),
@@ -42,11 +35,11 @@ def contents(text: str) -> dict[str, Any]:
 
 def timeline(text: str, after: int, limit: int) -> dict[str, Any]:
     """Return at most `limit` calls of a recording behind number `after`, and the number of all. Raise `UnusableRecord`."""
-    record = parse_record(text)
+    record = replay.parse_record(text)
     observed = _Observed()
     try:
-        replay_record(record, "", observed.observe)
-    except UnusableRecord:
+        replay.replay_record(record, "", observed.observe)
+    except replay.UnusableRecord:
         observed.steps.clear()  # of a version that this one does not know: the reasons are not known
     decoder = SSEDecoder()
     steps = [_step(number, made, decoder, observed.steps.get(number, {})) for number, made in enumerate(record.calls, start=1)]
@@ -55,15 +48,15 @@ def timeline(text: str, after: int, limit: int) -> dict[str, Any]:
 
 def replayed(text: str, name: str) -> dict[str, Any]:
     """Repeat the translation with this version and return the differences. Raise `UnusableRecord`."""
-    return as_json(replay_record(parse_record(text), name))
+    return replay.as_json(replay.replay_record(replay.parse_record(text), name))
 
 
 def answer(text: str) -> dict[str, Any]:
     """Return what a recorded request was answered so far: its items and the error. Raise `UnusableRecord`."""
-    record = parse_record(text)
+    record = replay.parse_record(text)
     items: dict[int, dict[str, Any]] = {}
     error = record.end.get("error")
-    show = protocol_of(record).show
+    show = replay.protocol_of(record).show
     for made in record.calls:
         for frame in frames(made.sent):
             event = _value(frame.data)
@@ -85,7 +78,7 @@ class _Observed:
         self.steps: dict[int, dict[str, Any]] = {}
         self._repairs: dict[str, int] = {}
 
-    def observe(self, made: RecordedCall, translator: Translator, sent: bytes) -> None:
+    def observe(self, made: replay.RecordedCall, translator: Translator, sent: bytes) -> None:
         """Note the state of the translator after a call."""
         repairs = translator.repairs
         new = {kind: count - self._repairs.get(kind, 0) for kind, count in repairs.items()}
@@ -95,7 +88,7 @@ class _Observed:
         self.steps[len(self.steps) + 1] = step
 
 
-def _step(number: int, made: RecordedCall, decoder: SSEDecoder, seen: dict[str, Any]) -> dict[str, Any]:
+def _step(number: int, made: replay.RecordedCall, decoder: SSEDecoder, seen: dict[str, Any]) -> dict[str, Any]:
     call = made.call
     received = call.argument or b""
     step: dict[str, Any] = {"number": number, "call": call.method, "time": call.at, "bytes": len(received)}

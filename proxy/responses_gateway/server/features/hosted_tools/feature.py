@@ -10,6 +10,7 @@ from responses_gateway.ended_tasks import end_tasks
 from responses_gateway.hosted.mcp.servers import McpServers
 from responses_gateway.hosted.search.providers import CallerFor
 from responses_gateway.server.features.feature import Core, Feature, Opened
+from responses_gateway.server.features.hosted_tools import opening
 from responses_gateway.server.features.hosted_tools.codex_search import Search
 from responses_gateway.server.features.hosted_tools.mcp import failing_programs, mcp_access, open_mcp_servers
 from responses_gateway.server.features.hosted_tools.openers import (
@@ -20,13 +21,6 @@ from responses_gateway.server.features.hosted_tools.openers import (
     open_mcp_tools,
     open_sandboxed_code,
     open_web_tools,
-)
-from responses_gateway.server.features.hosted_tools.opening import (
-    hosted_limits,
-    image_server,
-    open_sandbox,
-    open_web,
-    try_page_reader,
 )
 from responses_gateway.server.features.hosted_tools.toolbox import HOSTED_CALLS, HOSTED_DURATION, Toolbox, UsedApprovals
 from responses_gateway.server.http.routes import HttpRoute
@@ -53,10 +47,10 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
         if core.share.number == 0 and not core.trial:
             # Beside the start, because a program may be downloaded first; and of all workers by one.
             stack.push_async_callback(end_tasks, asyncio.create_task(_warn_of_failing_programs(settings)))
-    web = open_web(settings, _caller_for(servers, settings.searches_with or ""))
+    web = opening.open_web(settings, _caller_for(servers, settings.searches_with or ""))
     if web is not None:
         stack.push_async_callback(web.close)
-        await try_page_reader()
+        await opening.try_page_reader()
     stores = settings.file_search_tools
     model = settings.image_generation_model
     most = settings.hosted_result_bytes
@@ -65,13 +59,13 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
         WEB_SEARCH.name: None if web is None else partial(open_web_tools, web),
         FILE_SEARCH.name: partial(open_file_search, servers, stores, most) if servers is not None and stores else None,
         CODE_INTERPRETER.name: await _code_opener(core, stack, servers),
-        IMAGE_GENERATION.name: partial(open_images, image_server(core.responses.pool, model), model) if model else None,
+        IMAGE_GENERATION.name: partial(open_images, opening.image_server(core.responses.pool, model), model) if model else None,
         MCP.name: None if servers is None else partial(open_mcp_tools, servers, mcp_access(settings), most),
     }
     store = core.responses.store
     approvals = UsedApprovals(None if store is None else store.hosted_calls)
     opened = {kind: opener for kind, opener in openers.items() if opener is not None}
-    return Toolbox(lambda: hosted_limits(core.responses.live.current.settings), core.metrics, approvals, opened, web)
+    return Toolbox(lambda: opening.hosted_limits(core.responses.live.current.settings), core.metrics, approvals, opened, web)
 
 
 async def _warn_of_failing_programs(settings: Settings) -> None:
@@ -81,7 +75,7 @@ async def _warn_of_failing_programs(settings: Settings) -> None:
 
 async def _code_opener(core: Core, stack: AsyncExitStack, servers: McpServers | None) -> Opener | None:
     code = core.settings.code_interpreter
-    sandbox = await open_sandbox(core.settings, core.workers_folder)
+    sandbox = await opening.open_sandbox(core.settings, core.workers_folder)
     if sandbox is not None:
         stack.push_async_callback(sandbox.close)
         return partial(open_sandboxed_code, sandbox)

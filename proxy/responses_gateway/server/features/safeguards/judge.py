@@ -13,19 +13,7 @@ from itertools import count
 import msgspec
 
 from responses_gateway.ended_tasks import all_results
-from responses_gateway.request import Loss
-from responses_gateway.request.safeguards import (
-    PROMPT,
-    Call,
-    Verdict,
-    calls_in,
-    conversation_of,
-    known_verdict,
-    question_about,
-    read_verdict,
-    results_of,
-    unavailable,
-)
+from responses_gateway.request import Loss, safeguards
 from responses_gateway.server.generation.generation import NullSink
 from responses_gateway.server.generation.preparation.context import Caller, caller_within
 from responses_gateway.server.generation.preparation.prepare import PreparedRequest
@@ -85,9 +73,9 @@ class Judge:
         if rules is None or translator.status == "failed" or not isinstance(stream, MessageStream):
             return
         began = time.monotonic()
-        calls = list(calls_in(msgspec.json.decode(item) for item in stream.output))
+        calls = list(safeguards.calls_in(msgspec.json.decode(item) for item in stream.output))
         questions = _Questions(self._model, self._responses, prepared.caller, log)
-        conversation = conversation_of(prepared.call.body["messages"], rules)
+        conversation = safeguards.conversation_of(prepared.call.body["messages"], rules)
         verdicts = await questions.judge(calls, conversation) if calls else {}
         metrics = self._responses.metrics
         for verdict in verdicts.values():
@@ -96,7 +84,7 @@ class Judge:
             metrics.observe(VERDICT_SECONDS, time.monotonic() - began)
             metrics.count(JUDGE_TOKENS, "input", amount=questions.input)
             metrics.count(JUDGE_TOKENS, "output", amount=questions.output)
-        stream.judged(Safeguards(results_of(verdicts), Usage(questions.input, questions.output)))
+        stream.judged(Safeguards(safeguards.results_of(verdicts), Usage(questions.input, questions.output)))
 
 
 def _rules_of(prepared: PreparedRequest) -> str | None:
@@ -117,29 +105,29 @@ class _Questions:
         self._caller = caller_within(caller)
         self._numbers = count(1)
 
-    async def judge(self, calls: Sequence[Call], conversation: str) -> dict[str, Verdict]:
+    async def judge(self, calls: Sequence[safeguards.Call], conversation: str) -> dict[str, safeguards.Verdict]:
         """Return the verdicts by the ids of the calls."""
         deadline = asyncio.get_running_loop().time() + SECONDS
 
-        async def judge(call: Call) -> Verdict:
-            return await self._ask(question_about(call, conversation), call.name, deadline)
+        async def judge(call: safeguards.Call) -> safeguards.Verdict:
+            return await self._ask(safeguards.question_about(call, conversation), call.name, deadline)
 
-        verdicts = {call.tool_use_id: known_verdict(call) or unavailable("error") for call in calls}
-        open_calls = [call for call in calls[:MOST_CALLS] if known_verdict(call) is None]
+        verdicts = {call.tool_use_id: safeguards.known_verdict(call) or safeguards.unavailable("error") for call in calls}
+        open_calls = [call for call in calls[:MOST_CALLS] if safeguards.known_verdict(call) is None]
         results = await all_results(judge, open_calls, _AT_ONCE)
         return verdicts | {call.tool_use_id: verdict for call, verdict in zip(open_calls, results, strict=True)}
 
-    async def _ask(self, question: str, tool: str, deadline: float) -> Verdict:
+    async def _ask(self, question: str, tool: str, deadline: float) -> safeguards.Verdict:
         loop = asyncio.get_running_loop()
-        verdict = unavailable("timeout")
+        verdict = safeguards.unavailable("timeout")
         reason = "not in time"
         if loop.time() < deadline:
             try:
-                verdict = read_verdict(await self._answer(question, deadline))
+                verdict = safeguards.read_verdict(await self._answer(question, deadline))
                 reason = "neither safe nor unsafe"
             except ApiError as error:
                 reason = error.message
-                verdict = unavailable("timeout" if loop.time() >= deadline else "error")
+                verdict = safeguards.unavailable("timeout" if loop.time() >= deadline else "error")
         if verdict.outcome == "unavailable":
             failed = logs.fields(request_id=self._caller.request_id, model=self._model, tool=tool, reason=reason)
             logs.logger().warning("tool call not judged", extra=failed)
@@ -149,7 +137,7 @@ class _Questions:
         """Return what the model says. Raise `ApiError`."""
         request = ResponsesRequest.model_validate({
             "model": self._model,
-            "instructions": PROMPT,
+            "instructions": safeguards.PROMPT,
             "input": question,
             "reasoning": {"effort": "none"},
             "max_output_tokens": _TOKENS,

@@ -18,14 +18,9 @@ from responses_gateway.backend.transport.client import ChatStream
 from responses_gateway.backend.transport.optional_fields import REFUSALS
 from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.generation.request_log.request_log import RequestLog
+from responses_gateway.server.generation.upstream import second_form
 from responses_gateway.server.generation.upstream.chat_call import AnswerFilter, ChatCall, Receive
 from responses_gateway.server.generation.upstream.continuation import CannotContinue, Cause, Continuation
-from responses_gateway.server.generation.upstream.second_form import (
-    in_another_form,
-    report_changes,
-    with_strict_tools,
-    with_taken_tools,
-)
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
@@ -150,18 +145,18 @@ class Upstream:
         if self._counter is not None:
             self._counter.start(self.call)
         call = self.call
-        sent = with_taken_tools(self._known, self._pool, call) if self._known.plain_tools else call
+        sent = second_form.with_taken_tools(self._known, self._pool, call) if self._known.plain_tools else call
         if sent.strict is None:
             chat = await self._pool.open_chat(sent.data, self._headers_for, sent.route, added=sent.added)
         else:
-            chat, sent = await with_strict_tools(self._pool, sent, self._headers_for)
+            chat, sent = await second_form.with_strict_tools(self._pool, sent, self._headers_for)
         self.call = sent
         self._chat = chat
         if chat.status in REFUSALS:
-            chat, self.call = await in_another_form(self._pool, self._known, sent, chat, self._headers_for)
+            chat, self.call = await second_form.in_another_form(self._pool, self._known, sent, chat, self._headers_for)
             self._chat = chat
         if chat.left_out or self.call is not call:
-            report_changes(self._log, call, self.call, chat)
+            second_form.report_changes(self._log, call, self.call, chat)
         self._log.facts.pod = chat.pod or None
         if chat.status != 200:
             raise await self._refusal(chat)
