@@ -24,27 +24,10 @@ from responses_gateway.parsers.thought_tokens import (
 )
 
 __all__ = [
-    "REASONING",
-    "REPAIRS",
-    "TOOLS",
-    "FirstMarker",
-    "MarkedCall",
-    "MarkupParser",
-    "Parser",
-    "PromptEnd",
-    "ThoughtTokens",
-    "base_name",
-    "call_openings",
-    "detect",
-    "fitted",
-    "item_markers",
-    "marked_call",
-    "markers",
-    "parser",
-    "reasoning_markers",
-    "thought_markers",
-    "thought_tokens",
-]
+    "REASONING", "REPAIRS", "TOOLS", "FirstMarker", "MarkedCall", "MarkupParser", "Parser", "PromptEnd", "ThoughtTokens",
+    "base_name", "call_openings", "detect", "fitted", "item_markers", "marked_call", "markers", "parser", "reasoning_markers",
+    "thought_markers", "thought_tokens",
+]  # fmt: skip
 
 
 def parser(

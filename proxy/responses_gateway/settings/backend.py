@@ -58,20 +58,15 @@ def check_backend_name(name: object) -> str:
 class BackendOptions(Details):
     """What can be said of one backend, or of all members of a pool."""
 
-    # replaces `backend_api_key`
-    api_key: HeaderKey = None
+    api_key: HeaderKey = None  # replaces `backend_api_key`
     # patterns of the models that it serves; empty for those that it lists itself
     models: TextList = Field(default=[])
-    # a name that clients use -> the backend's name of that model
-    aliases: dict[str, str] = Field(default={})
-    # replaces the general setting
-    max_concurrency: int | None = Field(default=None, ge=1)
+    aliases: dict[str, str] = Field(default={})  # a name that clients use -> the backend's name of that model
+    max_concurrency: int | None = Field(default=None, ge=1)  # replaces the general setting
     # its share of the requests, relative to other backends
     weight: float = Field(default=1, gt=0, le=1000, allow_inf_nan=False)
-    # replaces the general setting
-    continue_answers: Continuations | None = None
-    # False: a client's `Authorization` is never sent to it
-    forward_authorization: bool = True
+    continue_answers: Continuations | None = None  # replaces the general setting
+    forward_authorization: bool = True  # False: a client's `Authorization` is never sent to it
     # as which kind of server it is told of sessions: their ids, and how urgent a request is
     session_hints: Literal["vllm", "sglang", "dynamo"] | None = None
     # many servers behind one URL (llm-d, production-stack); auto: where it shows
@@ -101,20 +96,14 @@ PortName = Annotated[
 class BackendPool(BackendOptions):
     """Backends that come and go: where they are found, and what holds for each of them."""
 
-    # `name:port`
-    dns: str | None = None
-    # paths, or patterns of paths
-    file: TextList | None = None
+    dns: str | None = None  # `name:port`
+    file: TextList | None = None  # paths, or patterns of paths
     # `namespace/service`, or a service of the gateway's own namespace
     kubernetes: Annotated[str | None, only(_SERVICE.fullmatch, "expected the name of a service, or namespace/service")] = None
-    # seconds between two looks
-    interval: float = Field(default=5, ge=0.1, le=3600, allow_inf_nan=False)
-    # name or number of the service's port
-    port: PortName = ""
-    # URL of the API server, if the gateway does not run in the cluster
-    api: str | None = None
-    # folder with `token`, `ca.crt` and `namespace`
-    credentials: Path | None = None
+    interval: float = Field(default=5, ge=0.1, le=3600, allow_inf_nan=False)  # seconds between two looks
+    port: PortName = ""  # name or number of the service's port
+    api: str | None = None  # URL of the API server, if the gateway does not run in the cluster
+    credentials: Path | None = None  # folder with `token`, `ca.crt` and `namespace`
     scheme: Literal["http", "https"] = "http"
     path: str = "/v1"
 

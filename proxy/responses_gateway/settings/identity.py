@@ -19,8 +19,7 @@ class TokenIssuer(Details):
 
     issuer: str
     audience: Annotated[TextList, only(len, "expected at least one audience")]
-    # the claim with the name of the client
-    name_claim: str = Field(default="sub", min_length=1)
+    name_claim: str = Field(default="sub", min_length=1)  # the claim with the name of the client
     # the claim with its groups: the first that is one of `teams` is its team
     groups_claim: str = Field(default="groups", min_length=1)
 
@@ -39,8 +38,7 @@ class TrustedProxy(Details):
     by a secret: otherwise any client could send the headers."""
 
     name_header: str = Field(min_length=1)
-    # separated by commas
-    groups_header: str | None = Field(default=None, min_length=1)
+    groups_header: str | None = Field(default=None, min_length=1)  # separated by commas
     addresses: Networks = Field(default=[])
     secret: HeaderKey = Field(default=None, min_length=16)
 

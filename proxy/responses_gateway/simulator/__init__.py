@@ -10,14 +10,6 @@ from responses_gateway.simulator.state import CACHE, COUNTERS, RECEIVED, Simulat
 from responses_gateway.simulator.weak import WeakModel
 
 __all__ = [
-    "CACHE",
-    "COUNTERS",
-    "DIALECTS",
-    "RECEIVED",
-    "CacheModel",
-    "Dialect",
-    "SimulatorOptions",
-    "WeakModel",
-    "create_app",
+    "CACHE", "COUNTERS", "DIALECTS", "RECEIVED", "CacheModel", "Dialect", "SimulatorOptions", "WeakModel", "create_app",
     "serving",
-]
+]  # fmt: skip

@@ -36,14 +36,10 @@ class Style:
 
     dialect: Dialect
     token_ids: bool = False
-    # the prompt has opened the thought
-    opened: bool = False
-    # number of alternatives per token; None for no logprobs
-    logprobs: int | None = None
-    # the largest number of tokens, the end token included; None for no limit
-    max_tokens: int | None = None
-    # the number of tokens that were generated elsewhere, and are part of the prompt
-    generated: int = 0
+    opened: bool = False  # the prompt has opened the thought
+    logprobs: int | None = None  # number of alternatives per token; None for no logprobs
+    max_tokens: int | None = None  # the largest number of tokens, the end token included; None for no limit
+    generated: int = 0  # the number of tokens that were generated elsewhere, and are part of the prompt
 
 
 @dataclass(frozen=True)

@@ -33,14 +33,11 @@ class Shape:
     choice_extra: str = ""
     final_choice_extra: str = ""
     usage_extra: str = ""
-    # whether choices have a `logprobs` key at all
-    has_logprobs: bool = True
+    has_logprobs: bool = True  # whether choices have a `logprobs` key at all
     # `arguments` in the first delta of a call: not there, `""`, or the whole of them
     first_arguments: Literal["absent", "empty", "whole"] = "empty"
-    # later deltas of a call repeat all keys, with null where there is no value
-    repeats_call_keys: bool = False
-    # deltas of calls have `content: null`
-    null_content: bool = False
+    repeats_call_keys: bool = False  # later deltas of a call repeat all keys, with null where there is no value
+    null_content: bool = False  # deltas of calls have `content: null`
 
 
 VLLM = Shape(
@@ -103,28 +100,21 @@ class Dialect:
 
     shape: Shape = VLLM
     reasoning: ReasoningField = "reasoning"
-    # the fields of a message whose reasoning gets into the prompt
-    history: tuple[str, ...] = HISTORY
+    history: tuple[str, ...] = HISTORY  # the fields of a message whose reasoning gets into the prompt
     markup: Notation | None = None
     notation: Notation = "hermes"
     # parts for which the server has no parser: their markup stays in the content
     unparsed: frozenset[Part] = frozenset()
     # the tool parser does not fit the model: what it does not understand is left out of streams
     swallows_calls: bool = False
-    # a `tool_choice` that is no string is ignored
-    ignores_named_tool: bool = False
-    # fields that are not OpenAI's are refused
-    refuses_unknown_fields: bool = False
-    # the prompt ends with `<think>`, which is then not part of the answer
-    opens_thought: bool = False
-    # white space between parts gets into the parsed fields
-    separators: bool = True
+    ignores_named_tool: bool = False  # a `tool_choice` that is no string is ignored
+    refuses_unknown_fields: bool = False  # fields that are not OpenAI's are refused
+    opens_thought: bool = False  # the prompt ends with `<think>`, which is then not part of the answer
+    separators: bool = True  # white space between parts gets into the parsed fields
     tokens_per_delta: int = 1
     usage: UsageMode = "request"
-    # the tokens of adjacent calls alternate
-    interleave: bool = False
-    # the call comes in the old `function_call` field
-    function_call: bool = False
+    interleave: bool = False  # the tokens of adjacent calls alternate
+    function_call: bool = False  # the call comes in the old `function_call` field
 
     @property
     def parses_calls(self) -> bool:

@@ -52,8 +52,7 @@ class Faults:
     no_finish: bool = False
     length: int | None = None
     filter: str | None = None
-    # how often the faults happen for one message; None for always
-    times: int | None = None
+    times: int | None = None  # how often the faults happen for one message; None for always
     step: int | None = None
 
     def __bool__(self) -> bool:

@@ -67,14 +67,12 @@ class Stream:
     dialect: Dialect
     prompt: str
     prompt_tokens: int
-    # tokens of the prompt that were in the cache; None: the server does not tell
-    cached_tokens: int | None
+    cached_tokens: int | None  # tokens of the prompt that were in the cache; None: the server does not tell
     call_ids: Sequence[str]
     include_usage: bool = False
     usage_in_every_chunk: bool = False
     token_ids: bool = False
-    # where the prompt was given as ids
-    prompt_ids: tuple[int, ...] = ()
+    prompt_ids: tuple[int, ...] = ()  # where the prompt was given as ids
 
 
 def build_frames(rendered: Rendered, stream: Stream, faults: Faults) -> Frames:

@@ -46,8 +46,7 @@ class Counters:
     requests: int = 0
     prompt_tokens: int = 0
     generation_tokens: int = 0
-    # requests whose client disconnected before the end
-    aborted: int = 0
+    aborted: int = 0  # requests whose client disconnected before the end
     finished: Counter[str] = field(default_factory=Counter)
 
     def exposition(self, model: str) -> str:

@@ -22,23 +22,7 @@ from responses_gateway.state.sqlite import Sqlite
 from responses_gateway.state.store import Store
 
 __all__ = [
-    "Abandoned",
-    "AbandonedEnd",
-    "Conversation",
-    "Cursor",
-    "Database",
-    "EventRow",
-    "EventsUnavailable",
-    "HistorySpan",
-    "ItemPage",
-    "LiveLog",
-    "NewEvents",
-    "Orphan",
-    "PageOrder",
-    "ResponseRecord",
-    "Running",
-    "Sqlite",
-    "Store",
-    "StoreUnavailable",
-    "Stored",
+    "Abandoned", "AbandonedEnd", "Conversation", "Cursor", "Database", "EventRow", "EventsUnavailable", "HistorySpan",
+    "ItemPage", "LiveLog", "NewEvents", "Orphan", "PageOrder", "ResponseRecord", "Running", "Sqlite", "Store",
+    "StoreUnavailable", "Stored",
 ]  # fmt: skip

@@ -25,15 +25,13 @@ class Client(NamedTuple):
     """How a client deviates from what the specification expects of one."""
 
     name: str
-    # Runs every call that reaches `output_item.done`, whatever the item's status.
-    runs_cut_calls: bool = False
+    runs_cut_calls: bool = False  # runs every call that reaches `output_item.done`, whatever the item's status
     # Keeps every text that reaches `output_item.done`, although it repeats the request of a failed response: the user would
     # read a broken answer and then the whole one.
     keeps_broken_text: bool = False
     # Shows the message of a 400 only under the code `invalid_prompt`; under others the user reads raw JSON.
     reads_invalid_prompt: bool = False
-    # Drops a message that has a refusal part.
-    drops_refusals: bool = False
+    drops_refusals: bool = False  # drops a message that has a refusal part
     # Puts the message of the answer in the place of its session, even where there is none: it asked for a summary.
     needs_message: bool = False
     # Takes the content of a thought for text of the answer, or shows what stands in both its places twice: it gets a summary.

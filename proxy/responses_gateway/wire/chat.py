@@ -121,8 +121,7 @@ class Choice(msgspec.Struct, gc=False):
     message: Delta | None = None
     logprobs: Logprobs | None = None
     finish_reason: str | None = None
-    # The stop string that the model wrote, or the id of its stop token: vLLM, SGLang.
-    stop_reason: Any = None
+    stop_reason: Any = None  # the stop string that the model wrote, or the id of its stop token: vLLM, SGLang
     matched_stop: Any = None
     token_ids: list[int] | None = None
     error: Any = None

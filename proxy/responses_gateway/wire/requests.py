@@ -139,8 +139,7 @@ class ResponsesRequest(BaseModel):
     access_programs: Open | None = None
     image: Open | None = None
 
-    # Part of the WebSocket message that contains this body.
-    type: str | None = None
+    type: str | None = None  # part of the WebSocket message that contains this body
     generate: bool | None = None
     stream_id: LaneName | None = None
 

@@ -55,8 +55,7 @@ class Conversation(msgspec.Struct):
     _open: set[str] = set()
     # Of the results at the end of the conversation, that of the last call: its tool message ends the prompt.
     _last_result: Object | None = None
-    # Texts of system messages that came between calls and their results.
-    _waiting: list[str] = []
+    _waiting: list[str] = []  # texts of system messages that came between calls and their results
 
     def system(self, content: object) -> None:
         """Read the field `system`. Raise `ApiError` 400."""

@@ -39,8 +39,7 @@ class FleetClient(Protocol):
     """The limits of one client, as the fleet needs them."""
 
     running: int
-    # How many outages there had been when the fleet last took over what this client had used.
-    last_synced: int
+    last_synced: int  # how many outages there had been when the fleet last took over what this client had used
 
     def limit_request(self, *, stale: bool) -> LimitRequest:
         """Return what the fleet has to know; its tokens count as reported. With `stale` its levels replace higher ones."""

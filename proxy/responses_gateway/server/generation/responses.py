@@ -142,8 +142,7 @@ class Creation:
         "ended", "hand_over", "in_force", "log", "prepared", "recording", "translator",
     )  # fmt: skip
 
-    # There once it is prepared.
-    prepared: PreparedRequest
+    prepared: PreparedRequest  # there once it is prepared
     translator: Translator
 
     def __init__(self, responses: Responses, caller: Caller, drop_client: DropClient, *, for_compaction: bool = False) -> None:

@@ -39,8 +39,7 @@ class Recording:
     """Keeps one exchange while it runs, bytes as they are; `keep` writes it down when it is over."""
 
     keep: Callable[[Recording], None]
-    # Texts that may not be written down.
-    unwritable: tuple[str, ...]
+    unwritable: tuple[str, ...]  # texts that may not be written down
     settings: Mapping[str, Any]
     headers: dict[str, str]
     websocket: bool
@@ -61,8 +60,7 @@ class Recording:
     calls: list[tuple[Call, bytes]] = field(default_factory=list)
     outcome: str = "failed"
     error: ApiError | None = None
-    # The request was refused for something that is not in the record: the store, a limit.
-    beyond: bool = False
+    beyond: bool = False  # the request was refused for something that is not in the record: the store, a limit
     _parsed: bool = False
     _ended: bool = False
 

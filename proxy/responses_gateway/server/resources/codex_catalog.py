@@ -46,27 +46,22 @@ class ModelEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     match: tuple[str, ...] = Field(min_length=1)
-    # file of the base prompt; a relative path starts at the table
-    prompt: Path | None = None
+    prompt: Path | None = None  # file of the base prompt; a relative path starts at the table
     display_name: str | None = None
     description: str | None = None
     visibility: Literal["list", "hide"] = "list"
     # place in the list, lowest first; the first one is Codex's default
     priority: int = Field(default=1, ge=-(2**31), lt=2**31)
-    # in tokens; the smaller of this one and the backend's counts
-    context_window: Tokens | None = None
-    # the most that a user may set as `model_context_window`
-    max_context_window: Tokens | None = None
+    context_window: Tokens | None = None  # in tokens; the smaller of this one and the backend's counts
+    max_context_window: Tokens | None = None  # the most that a user may set as `model_context_window`
     auto_compact_token_limit: Tokens | None = None
     input_modalities: tuple[Literal["text", "image"], ...] = ("text",)
-    # images may be sent in their full size
-    supports_image_detail_original: bool = False
+    supports_image_detail_original: bool = False  # images may be sent in their full size
     supported_reasoning_levels: tuple[Effort, ...] = ()
     default_reasoning_level: Effort | None = None
     default_reasoning_summary: Literal["none", "auto", "concise", "detailed"] = "auto"
     shell_type: Literal["default", "local", "shell_command", "unified_exec", "disabled"] = "unified_exec"
-    # `null` leaves the tool out
-    apply_patch_tool_type: Literal["freeform"] | None = "freeform"
+    apply_patch_tool_type: Literal["freeform"] | None = "freeform"  # `null` leaves the tool out
     support_verbosity: bool = False
     default_verbosity: Literal["low", "medium", "high"] | None = None
     supports_parallel_tool_calls: bool = True
@@ -77,8 +72,7 @@ class ModelEntry(BaseModel):
     web_search_tool_type: Literal["text", "text_and_image"] | None = None
     # the model that reviews requests for approval, where another one than that of the session
     auto_review_model_override: str | None = None
-    # longest tool output that Codex sends, in tokens
-    tool_output_tokens: Tokens = 10000
+    tool_output_tokens: Tokens = 10000  # longest tool output that Codex sends, in tokens
 
     @field_validator("match", mode="before")
     @classmethod
