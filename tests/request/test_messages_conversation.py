@@ -178,6 +178,18 @@ def test_a_pdf_is_a_file_whose_text_is_read_later_and_one_at_a_url_is_named() ->
     assert "content document ignored" in losses_of(user(away))
 
 
+@pytest.mark.parametrize("of_a_tool", [False, True])
+def test_the_pictures_of_a_document_follow_its_text(of_a_tool: bool) -> None:
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    document = {"type": "document", "source": {"type": "content", "content": [text("E"), picture, text("F"), picture]}}
+    asked = [user(document, text("G"))]
+    if of_a_tool:
+        asked = [user("x"), assistant(call("a")), user(result("a", content=[document, text("G")]))]
+    shown = [part for message in messages_of(*asked) for part in message["content"] if isinstance(part, dict)]
+    assert [part["image_url"]["url"] for part in shown if part["type"] == "image_url"] == ["data:image/png;base64,AAAA"] * 2
+    assert of_a_tool or [part["type"] for part in shown] == ["text", "image_url", "image_url", "text"]
+
+
 def test_images_by_url_and_base64() -> None:
     by_url = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
     content = messages_of(user(text("see"), by_url, PNG))[0]["content"]

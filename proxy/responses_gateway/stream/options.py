@@ -58,11 +58,11 @@ _AGENTS = re.compile(r"(?:claude-cli|opencode|pi|Agents|(?:Async)?(?:OpenAI|Anth
 def recognise(headers: Mapping[str, str]) -> Client:
     """Return the client behind a request. Codex names itself in `originator` (`codex_exec`), or the program that it is in.
     GitHub Copilot's CLI (`x-initiator`), Microsoft's Agent Framework and BAML are known by headers that they alone send."""
-    if "x-codex-window-id" in headers or headers.get("originator", "").startswith("codex"):
+    if "x-codex-window-id" in headers or headers.get("originator", "")[:5] == "codex":
         return CODEX
     if "x-initiator" in headers or "agent-framework-version" in headers or "baml-original-url" in headers:
         return SUMMARY_READER
-    return QWEN_CODE if _agent_of(headers).startswith("QwenCode/") else STANDARD
+    return QWEN_CODE if _agent_of(headers)[:9] == "QwenCode/" else STANDARD
 
 
 def reads_whole_calls(headers: Mapping[str, str]) -> bool:
@@ -73,7 +73,8 @@ def reads_whole_calls(headers: Mapping[str, str]) -> bool:
 
 def _agent_of(headers: Mapping[str, str]) -> str:
     """Return the `User-Agent`. A record has the names of headers in small letters."""
-    return headers.get("User-Agent") or headers.get("user-agent", "")
+    name = "User-Agent" if "User-Agent" in headers else "user-agent"
+    return headers.get(name, "")
 
 
 # Returns the Unix time in seconds.

@@ -162,6 +162,13 @@ def appended(content: str | list[Object], part: Object) -> list[Object]:
     return [*([_text(content)] if isinstance(content, str) else content), part]
 
 
+def pictures_in(document: Block) -> list[Block]:
+    """Return the pictures of a document that is given in blocks: its own part is their text."""
+    source = document.fields["source"]
+    inner = blocks(source.get("content"), f"{document.path}.source.content") if source["type"] == "content" else []
+    return [block for block in inner if block.kind == "image"]
+
+
 def _joined(content: object, path: str) -> str:
     return "\n".join(map(text_of, blocks(content, path)))
 

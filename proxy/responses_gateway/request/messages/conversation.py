@@ -18,6 +18,7 @@ from responses_gateway.request.messages.content import (
     appended,
     as_content,
     blocks,
+    pictures_in,
     server_result,
     text_of,
 )
@@ -191,6 +192,10 @@ class Conversation(msgspec.Struct):
             if part is not None:
                 parts.append(part)
                 places.append(block.path)
+            if block.kind == "document":
+                pictures, there = self._parts(pictures_in(block))
+                parts += pictures
+                places += there
         return parts, places
 
     def _result(self, block: Block) -> None:
