@@ -19,8 +19,7 @@ if sys.platform == "linux":
 # CPU time of a program in seconds, and address space in bytes.
 _CPU = 20
 _MEMORY = 1024 * 1024 * 1024
-# Seconds for a program that is tried: it loads its libraries.
-_TRIED_WITHIN = 30
+_TRIED_WITHIN = 30  # seconds for a program that is tried: it loads its libraries
 # What a Python process needs of the environment: nothing secret.
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 

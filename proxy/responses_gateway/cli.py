@@ -26,8 +26,7 @@ from responses_gateway.commands.help_parser import HelpParser
 # What imports make stays: with its usual threshold the collector would look through it a hundred times while a command starts.
 # A plain `serve` makes 150,000 objects until it listens.
 _GC_THRESHOLD = 250_000
-# The exit status after Ctrl-C, as shells report it.
-_INTERRUPTED = 130
+_INTERRUPTED = 130  # the exit status after Ctrl-C, as shells report it
 
 # What each command does, in one line.
 COMMANDS = {

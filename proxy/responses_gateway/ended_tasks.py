@@ -10,10 +10,8 @@ from typing import Any, TypeVar
 
 _S = TypeVar("_S")
 _T = TypeVar("_T")
-# Seconds between two looks at a condition.
-_INTERVAL = 0.02
-# Seconds until work begins again that a defect has ended.
-AFTER_DEFECT = 1.0
+_INTERVAL = 0.02  # seconds between two looks at a condition
+AFTER_DEFECT = 1.0  # seconds until work begins again that a defect has ended
 
 
 class KeptTasks(set[asyncio.Task[_T]]):

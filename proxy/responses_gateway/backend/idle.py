@@ -11,8 +11,7 @@ from responses_gateway.backend.policies.health import check_health
 from responses_gateway.backend.policies.server_load import load_of as server_load_of
 from responses_gateway.backend.pool import Pool
 
-# Of the places of a backend, one in so many may be used by requests that can wait.
-_SHARE = 2
+_SHARE = 2  # of the places of a backend, one in so many may be used by requests that can wait
 # For how long a backend is asked, in seconds, and how many are: of the others, what is known has to do.
 _WITHIN = 1.0
 _ASKED = 16

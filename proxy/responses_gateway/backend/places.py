@@ -23,8 +23,7 @@ from responses_gateway.backend.served_models import ModelCatalogue, Route, no_su
 from responses_gateway.backend.transport.client import Failure
 from responses_gateway.wire.errors import ApiError, server_error
 
-# Seconds after which a client that was refused may ask again.
-_RETRY_AFTER = 1.0
+_RETRY_AFTER = 1.0  # seconds after which a client that was refused may ask again
 
 
 class Partners(NamedTuple):

@@ -35,8 +35,7 @@ _LARGEST_REFUSAL = 64 * 1024
 
 # Characters of a text for each token, about: a little less than in English, because code and other languages have fewer.
 _CHARACTERS = 3.5
-# Tokens of a picture, about.
-_PICTURE = 1500
+_PICTURE = 1500  # tokens of a picture, about
 
 _T = TypeVar("_T")
 # The status and the body of an answer.

@@ -13,8 +13,7 @@ import msgspec
 from responses_gateway.wire.added_fields import HINT, AddedFields
 from responses_gateway.wire.errors import ApiError
 
-# How many models the message of an error lists.
-_LISTED = 30
+_LISTED = 30  # how many models the message of an error lists
 
 
 @dataclass(frozen=True)

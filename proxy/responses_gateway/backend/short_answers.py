@@ -15,8 +15,7 @@ from responses_gateway.wire.json_text import decode_as, quoted
 _A = TypeVar("_A")
 
 _NO_COMPLETION = "The backend sent something that is not a chat completion."
-# Bytes of an answer that are read.
-_LIMIT = 4 * 1024 * 1024
+_LIMIT = 4 * 1024 * 1024  # bytes of an answer that are read
 
 
 class _Message(msgspec.Struct):

@@ -15,8 +15,7 @@ from responses_gateway.backend.policies.server_load import LoadReports
 from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
 from responses_gateway.ended_tasks import keep_going, wait_at_most
 
-# How long a request waits for what backends say of themselves, in seconds.
-_MOMENT = 2.0
+_MOMENT = 2.0  # how long a request waits for what backends say of themselves, in seconds
 # A health check comes up to this fraction of its interval earlier or later, so that gateways do not check in step.
 _JITTER = 0.2
 # Least seconds between two health checks, on average, where nothing is wrong, because there may be a thousand backends.

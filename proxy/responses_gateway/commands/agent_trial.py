@@ -25,8 +25,7 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.telemetry.logs import logger
 
-# Tokens of one answer: a small file, and a thought before it.
-_LIMIT = 4096
+_LIMIT = 4096  # tokens of one answer: a small file, and a thought before it
 # With these the gateway does nothing about a model's mistakes.
 AS_WRITTEN: Mapping[str, Any] = {"repair_calls": "off", "strict_calls": "off", "continue_early_ends": "off"}
 _QUIET = {"store": "none", "access_log": False, "adapt": False, "ui": "off"}

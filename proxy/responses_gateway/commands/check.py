@@ -27,16 +27,14 @@ VALID = 0
 INVALID = 1
 UNUSABLE = 2
 
-# Violations of one rule that the table shows; `--json` has them all.
-_SHOWN_PER_RULE = 5
+_SHOWN_PER_RULE = 5  # violations of one rule that the table shows; `--json` has them all
 # What a level says of its rules, above their violations.
 _HEADINGS: dict[Level, str] = {
     "breaks": "breaks clients",
     "spec": "against the specification",
     "stricter": "stricter than OpenAI",
 }
-# The answer to a small request is far shorter.
-_MOST_TOKENS = 2048
+_MOST_TOKENS = 2048  # the answer to a small request is far shorter
 
 _WEATHER_TOOL: dict[str, Any] = {
     "type": "function",

@@ -89,8 +89,7 @@ def with_key(variables: Mapping[str, str], key: str | None) -> dict[str, str]:
     return {**variables, _TOKEN: key or _NO_KEY}
 
 
-# Tokens of Claude Code's first request: its instructions and tools.
-_FIRST_REQUEST = 16_000
+_FIRST_REQUEST = 16_000  # tokens of Claude Code's first request: its instructions and tools
 
 
 def warn(model: str, offer: Offer) -> None:

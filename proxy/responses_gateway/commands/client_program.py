@@ -23,8 +23,7 @@ from responses_gateway.commands.own_gateway import SWITCHES, VALUED, add_gateway
 
 # How the name of a file ends that has a session: with its id.
 _SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-# The exit status where the program is not installed, as shells report it.
-_NOT_INSTALLED = 127
+_NOT_INSTALLED = 127  # the exit status where the program is not installed, as shells report it
 
 
 class ClientProgram(NamedTuple):

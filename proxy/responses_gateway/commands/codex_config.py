@@ -21,8 +21,7 @@ from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, offer_o
 PROVIDER = "responses-gateway"
 # Codex reads it on top of config.toml, if it is started with `--profile` and this name.
 PROFILE = "responses-gateway"
-# Tokens of Codex's first request: its instructions and tools.
-_FIRST_REQUEST = 8_000
+_FIRST_REQUEST = 8_000  # tokens of Codex's first request: its instructions and tools
 # Keys of the user's file that override what the gateway says of a model.
 _OVERRIDES = ("model_context_window", "model_auto_compact_token_limit", "model_catalog_json", "model_instructions_file")
 _REASONS = {

@@ -15,8 +15,7 @@ from responses_gateway.commands.gateway_offer import ask, error_of, header_key
 from responses_gateway.settings import variable
 
 _ADMIN_KEY = variable("admin_key")
-# Seconds for an answer: a gateway waits some for a worker that hangs.
-_TIMEOUT = 30.0
+_TIMEOUT = 30.0  # seconds for an answer: a gateway waits some for a worker that hangs
 # Fields of a key that are no limits.
 _NOT_LIMITS = frozenset({"object", "name", "source", "created_at", "problem"})
 

@@ -16,12 +16,9 @@ from responses_gateway.wire.hosts.addresses import is_loopback
 
 DEFAULT_URL = f"http://{Settings().host}:{Settings().port}"
 _LISTING_TIMEOUT = 15.0
-# Tokens that an agent needs to work a little before it compacts.
-_SMALLEST_WINDOW = 32_768
-# The longest body that is read, unpacked: a server may never end.
-MAX_BYTES = 64 * 1024 * 1024
-# How much of an error is shown, in characters.
-_MESSAGE_LIMIT = 300
+_SMALLEST_WINDOW = 32_768  # tokens that an agent needs to work a little before it compacts
+MAX_BYTES = 64 * 1024 * 1024  # the longest body that is read, unpacked: a server may never end
+_MESSAGE_LIMIT = 300  # how much of an error is shown, in characters
 # What an error says to those who have not named a model.
 _OR_NAMED = ", or give --model"
 # Codes of a gateway's errors that are about its URL.

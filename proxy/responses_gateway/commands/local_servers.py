@@ -12,8 +12,7 @@ import httpx
 
 # Of Ollama, llama.cpp, vLLM, LM Studio and SGLang.
 PORTS = (11434, 8080, 8000, 1234, 30000)
-# Seconds for an answer, and for each part of it: these servers are on this machine.
-_TIMEOUT = 1.0
+_TIMEOUT = 1.0  # seconds for an answer, and for each part of it: these servers are on this machine
 # Bytes of a list of models. What streams at this port, a camera for one, does not end.
 _LONGEST = 8 * 1024 * 1024
 # What servers call the owner of their models -> their names.

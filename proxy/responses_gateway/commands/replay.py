@@ -20,10 +20,8 @@ IDENTICAL = 0
 DIFFERENT = 1
 UNUSABLE = 2
 
-# Lines of one difference that the terminal shows; `--json` has them all.
-_SHOWN_LINES = 60
-# Characters of one line, around the place where it differs.
-_SHOWN_WIDTH = 160
+_SHOWN_LINES = 60  # lines of one difference that the terminal shows; `--json` has them all
+_SHOWN_WIDTH = 160  # characters of one line, around the place where it differs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

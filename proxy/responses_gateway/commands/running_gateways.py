@@ -18,8 +18,7 @@ from responses_gateway.commands import Unusable
 from responses_gateway.commands.argument_types import count, port
 from responses_gateway.server.process.control import Introduction, control_folder
 
-# Seconds for a gateway to introduce itself; one that is blocked for longer is left out.
-_TIMEOUT = 5.0
+_TIMEOUT = 5.0  # seconds for a gateway to introduce itself; one that is blocked for longer is left out
 # Seconds after which a socket that refuses connections was left by a killed process. A younger one may be about to listen.
 _SETTLED = 60.0
 

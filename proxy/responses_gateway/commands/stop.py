@@ -9,8 +9,7 @@ import sys
 from responses_gateway.commands import running_gateways
 from responses_gateway.server.process.control import STOP, STOP_NOW
 
-# Seconds after which people want to know what they are waiting for.
-_SOON = 1.0
+_SOON = 1.0  # seconds after which people want to know what they are waiting for
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,8 +22,7 @@ from responses_gateway.wire.unpacking import DamagedBodyError, Unpacker, is_know
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS = 5
 _LONGEST_URL = 4096
-# Bytes that are unpacked in one step.
-_STEP = 16 * 1024
+_STEP = 16 * 1024  # bytes that are unpacked in one step
 # Connections at the same time, in all and to one host.
 _CONNECTIONS = 64
 _CONNECTIONS_OF_HOST = 8

@@ -25,8 +25,7 @@ ErrorShape = Literal["openai", "flat", "text", "detail", "other"]
 
 # Tokens of which nothing is shown in any answer: markers around a thought, the end token, white space.
 MARKER_TOKENS = 8
-# The largest answer, in bytes: some thousand tokens with log probabilities.
-_LARGEST = 4 * 1024 * 1024
+_LARGEST = 4 * 1024 * 1024  # the largest answer, in bytes: some thousand tokens with log probabilities
 # The fields in which servers send reasoning, the most common first.
 REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking")
 

@@ -14,10 +14,8 @@ from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.parsers import PromptEnd, ThoughtTokens
 from responses_gateway.telemetry import logs
 
-# Most models that are known, because their names come from clients.
-_MOST_MODELS = 1000
-# Most lists of tools that are kept, because they come from clients.
-_MOST_TOOLS = 64
+_MOST_MODELS = 1000  # most models that are known, because their names come from clients
+_MOST_TOOLS = 64  # most lists of tools that are kept, because they come from clients
 # What becomes of `strict` in tools: the server enforces the schema (`enforced`), with another prompt (`rendered`), or does not
 # (`ignored`); the model keeps to the schema in any case (`kept`), or the request is `refused`.
 Enforcement: TypeAlias = Literal["enforced", "rendered", "ignored", "kept", "refused"]

@@ -35,21 +35,16 @@ from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedField
 
 # The gauge of running requests, by the names that servers give it.
 _RUNNING_GAUGES = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing")
-# Seconds in which something of an answer has to come, where nobody says anything else.
-_PATIENCE = 60.0
+_PATIENCE = 60.0  # seconds in which something of an answer has to come, where nobody says anything else
 # How long generation may continue after the client has disconnected, in seconds; a healthy server stops within 0.1.
 STOP_DEADLINE = 2.0
 # How many times as long as the time in which nothing may come a whole answer may take, so that an endless one ends: with the
 # default ten minutes, in which a server of 3 tokens per second has said all that is asked.
 WHOLE_ANSWER = 5
-# The longest prompt that is sent just to see it refused, in tokens.
-_LONGEST_OVERFLOW = 262_144
-# Tokens for an answer in which the model may think first.
-_THINKING_LIMIT = 2048
-# Tokens within which a forced call has begun.
-_FORCED_LIMIT = 64
-# In the brief probe, less is tried first.
-_BRIEF_THINKING_LIMIT = 512
+_LONGEST_OVERFLOW = 262_144  # the longest prompt that is sent just to see it refused, in tokens
+_THINKING_LIMIT = 2048  # tokens for an answer in which the model may think first
+_FORCED_LIMIT = 64  # tokens within which a forced call has begun
+_BRIEF_THINKING_LIMIT = 512  # in the brief probe, less is tried first
 # How servers that work answer what they do not support: vLLM's frontend in Rust tools without a parser, llama-cpp-python a JSON
 # schema.
 _UNSUPPORTED = (500, 501)

@@ -24,10 +24,8 @@ from responses_gateway.wire.added_fields import UNSEEN_FIELDS, AddedFields
 from responses_gateway.wire.errors import ApiError, read_error
 from responses_gateway.wire.json_text import with_whole_characters
 
-# Bytes of an answer that are read.
-_BODY_LIMIT = 4 * 1024 * 1024
-# Characters of an answer that are kept to look for markup in.
-_TEXT_LIMIT = 4000
+_BODY_LIMIT = 4 * 1024 * 1024  # bytes of an answer that are read
+_TEXT_LIMIT = 4000  # characters of an answer that are kept to look for markup in
 # Seconds that an answer must take to show the speed, because shorter ones show the load of the moment, or a proxy that buffers.
 _MEASURED_SECONDS = 1.0
 # Words of the prompt that shows how fast a server reads, because with fewer the rest of the request would count.

@@ -24,8 +24,7 @@ KEEPING_VARIABLES: tuple[tuple[str, bool], ...] = (
 )
 # Long enough to be several blocks of a cache, and to be seen in the length of a prompt.
 _THOUGHT = "The weather in Paris is asked for. There is a tool for that, and I call it with the name of the city. " * 6
-# Tokens by which prompts differ at least if one has the thought.
-_SEEN = 64
+_SEEN = 64  # tokens by which prompts differ at least if one has the thought
 # How often a prompt is asked again to see whether one server reads it.
 _REPEATS = 3
 _Messages: TypeAlias = list[Mapping[str, Any]]

@@ -37,10 +37,8 @@ _CITY = {
 _LIMITS = (512, 2048)
 # Seconds after a user's request until its backend is asked, because an agent's first requests come together.
 PAUSE = 5.0
-# Seconds for an answer of a server that is asked beside its work.
-_PATIENCE = 60.0
-# Most models that are asked about, because their names come from clients.
-_MOST_ASKED = 64
+_PATIENCE = 60.0  # seconds for an answer of a server that is asked beside its work
+_MOST_ASKED = 64  # most models that are asked about, because their names come from clients
 
 
 async def find_enforcement(questions: Questions) -> Enforcement | None:

@@ -22,8 +22,7 @@ from responses_gateway.wire.errors import ApiError, invalid_request
 # How many alternatives of a token chat servers tell (vLLM's default limit), and those that refuse so many (mlx_lm.server).
 ALTERNATIVES = 20
 FEWER_ALTERNATIVES = 10
-# How many tokens of its own choice a request may ask vLLM for.
-_MOST_IDS = 128
+_MOST_IDS = 128  # how many tokens of its own choice a request may ask vLLM for
 # Parameters of a body. The last three are hints that change nothing here.
 _KNOWN = frozenset({"model", "input", "questions", "prompt_cache_key", "prompt_cache_options", "safety_identifier"})
 _MOST_QUESTIONS = 400
@@ -35,10 +34,8 @@ _YES_NO = ("Yes", "No")
 _LABELS = (*_YES_NO, *_LETTERS, *_PAIRS)
 # A text with each label in a line of its own, as the beginning of an answer and behind a space.
 LABEL_LINES = "".join(f"\n{label}\n {label}" for label in _LABELS) + "\n"
-# A model that gives all labels together less than this has declined.
-_LEAST = 0.001
-# How much of a probability may be open.
-_OPEN = 0.001
+_LEAST = 0.001  # a model that gives all labels together less than this has declined
+_OPEN = 0.001  # how much of a probability may be open
 
 # The ids of a label's tokens: with and without a space before it. Empty where nobody tells them.
 LabelIds: TypeAlias = Mapping[str, Sequence[int]]

@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 
 from responses_gateway.request.fields import Object
 
-# A model that repeats itself goes round in a circle of at most so many calls.
-_LONGEST_CIRCLE = 4
-# Items that are looked at, at most.
-_MOST = 256
+_LONGEST_CIRCLE = 4  # a model that repeats itself goes round in a circle of at most so many calls
+_MOST = 256  # items that are looked at, at most
 # Of the same call with the same output: other agents tell, or stop, a model at three to eight of them.
 _MANY = 5
 NOTICE = (

@@ -40,8 +40,7 @@ _MOST_CONVERSATION = 24_000
 _MOST_OF_A_MESSAGE = 8_000
 # Characters of a call that is judged. A longer one is not: what is wrong could stand in the part that is cut off.
 MOST_OF_A_CALL = 40_000
-# Characters of an explanation.
-_LONGEST_EXPLANATION = 400
+_LONGEST_EXPLANATION = 400  # characters of an explanation
 # The members of what the client says about the calls that matter to the judge.
 _TOLD = ("live_cwd", "home_dir", "platform", "trusted_directories", "rules", "auto_mode")
 

@@ -57,8 +57,7 @@ from responses_gateway.version import __version__, commit
 # A tick is exact enough for keep-alives and time limits if each of them has so many; in seconds.
 _TICKS_PER_LIMIT = 4
 _LONGEST_TICK = 1.0
-# For reading the documents of one request, in seconds.
-_DOCUMENT_SECONDS = 30.0
+_DOCUMENT_SECONDS = 30.0  # for reading the documents of one request, in seconds
 
 
 @asynccontextmanager

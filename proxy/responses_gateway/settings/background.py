@@ -9,8 +9,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from responses_gateway.settings.section import Details, HttpUrl, Section
 
-# In bytes.
-_SHORTEST_KEY = 16
+_SHORTEST_KEY = 16  # in bytes
 
 
 class WebhookEndpoint(Details):

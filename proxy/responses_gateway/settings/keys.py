@@ -17,12 +17,10 @@ _PREFIX = "sha256:"
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 NAME_RULE = "a name must consist of up to 64 letters, digits, dots, dashes and underscores"
-# Shorter keys could be guessed.
-SHORTEST_KEY = 16
+SHORTEST_KEY = 16  # shorter keys could be guessed
 # By this prefix people, and scanners for leaked keys, recognise a key that was generated.
 _GENERATED_PREFIX = "rp_"
-# Random bytes in it: 256 bits.
-_GENERATED_BYTES = 32
+_GENERATED_BYTES = 32  # random bytes in it: 256 bits
 # Where clients put their key. `Authorization` has `Bearer` before it.
 KEY_HEADERS = ("Authorization", "X-Api-Key", "Api-Key")
 

@@ -16,12 +16,9 @@ from responses_gateway.simulator.state import COUNTERS, Counters
 # `finished`: all was sent; `cut`: the connection was cut on purpose; `disconnected`: the client disconnected.
 Ending = Literal["finished", "cut", "disconnected"]
 
-# Chunks per write if no pace is set.
-_BURST = 8
-# Bytes that may wait for a slow reader before the stream pauses.
-_HIGH_WATER = 256 * 1024
-# The longest time, in seconds, in which a disconnect of the client goes unnoticed.
-_WATCH = 0.05
+_BURST = 8  # chunks per write if no pace is set
+_HIGH_WATER = 256 * 1024  # bytes that may wait for a slow reader before the stream pauses
+_WATCH = 0.05  # the longest time, in seconds, in which a disconnect of the client goes unnoticed
 
 
 class Player:

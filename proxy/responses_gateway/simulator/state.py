@@ -14,8 +14,7 @@ from responses_gateway.simulator.prefix_cache import CacheModel, PrefixCache
 from responses_gateway.simulator.strict_tools import StrictTools
 from responses_gateway.simulator.weak import WeakModel
 
-# Messages for which faults are counted.
-_REMEMBERED = 1000
+_REMEMBERED = 1000  # messages for which faults are counted
 
 
 @dataclass(frozen=True)

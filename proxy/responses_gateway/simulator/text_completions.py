@@ -21,8 +21,7 @@ from responses_gateway.simulator.state import CACHE, COUNTERS, OPTIONS, RECEIVED
 from responses_gateway.simulator.token_prompts import TokenPrompt, token_ids
 from responses_gateway.simulator.validation import parsed_body
 
-# What vLLM generates where a request does not say how much.
-_DEFAULT_TOKENS = 16
+_DEFAULT_TOKENS = 16  # what vLLM generates where a request does not say how much
 # Special tokens without text, unless asked for. Those of thoughts and calls are no special ones, as with Qwen3.
 _HIDDEN = frozenset((tokenizer.SPECIAL["<|im_start|>"], tokenizer.SPECIAL["<|im_end|>"]))
 

@@ -33,12 +33,9 @@ DEFAULT_RATES: Mapping[str, float] = MappingProxyType(
         "text_loop": 0,
     }
 )
-# The part of second answers that are the same again.
-_SAME_AGAIN = 0.5
-# How often a model that repeats a call does so: once more than clients and gateways put up with.
-_REPEATS = 6
-# Attempts at one step that are told apart, because a client may go on for ever.
-_MOST_ATTEMPTS = 40
+_SAME_AGAIN = 0.5  # the part of second answers that are the same again
+_REPEATS = 6  # how often a model that repeats a call does so: once more than clients and gateways put up with
+_MOST_ATTEMPTS = 40  # attempts at one step that are told apart, because a client may go on for ever
 # What a gateway, a client or an impatient user says for a turn to go on; a real question is longer or says something else.
 _REMINDER = re.compile(r"\b(?:continue|go on|carry on|proceed|resume|retry|no visible output|keep going)\b", re.IGNORECASE)
 _LONGEST_REMINDER = 600

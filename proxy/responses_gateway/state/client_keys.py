@@ -12,8 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from responses_gateway.state.interfaces import Database, Sql, transaction
 
-# Keys that a store takes at most, because each process has all of them in memory.
-MOST_KEYS = 5_000
+MOST_KEYS = 5_000  # keys that a store takes at most, because each process has all of them in memory
 # Tells whether the keys have changed.
 Stamp: TypeAlias = tuple[int, int, int]
 

@@ -13,8 +13,7 @@ from responses_gateway.state import histories, repeated_texts, responses
 from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable, transaction
 from responses_gateway.state.records import ACTIVE, EventRow, JsonText, NewEvents
 
-# The place of the first row of a journal.
-_KEPT = -1
+_KEPT = -1  # the place of the first row of a journal
 
 
 @dataclass(eq=False)

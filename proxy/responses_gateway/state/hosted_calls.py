@@ -12,8 +12,7 @@ from hashlib import blake2b
 
 from responses_gateway.state.interfaces import Database, Sql, transaction
 
-# Ids in one statement.
-_AT_ONCE = 400
+_AT_ONCE = 400  # ids in one statement
 
 
 @dataclass(eq=False)

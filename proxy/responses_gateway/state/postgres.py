@@ -22,8 +22,7 @@ from responses_gateway.state.schema import POSTGRES, create_tables
 
 T = TypeVar("T")
 
-# Connections of a process.
-_CONNECTIONS = 8
+_CONNECTIONS = 8  # connections of a process
 # When a silent server is given up (libpq's parameters, in seconds and milliseconds), unless the URL says otherwise.
 _TIMEOUTS = {
     "connect_timeout": 10,
@@ -39,16 +38,14 @@ IDLE_TIMEOUT = 10.0
 # The clock of the server, and seconds between two looks at it.
 _TIME = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS float8)"
 _TIME_INTERVAL = 1.0
-# How often a transaction is attempted.
-_ATTEMPTS = 20
+_ATTEMPTS = 20  # how often a transaction is attempted
 # The advisory lock for creating the tables: any number that nobody else uses.
 _SCHEMA_LOCK = 7_265_737_031
 _AS_BLOB = re.compile(r"CAST\((.+) AS BLOB\)")
 # Pages of each table that are read to estimate its size. The same ones each time: so the estimate does not jump.
 _SAMPLE = 1000
 _PAGE = 8192
-# What a row takes beside its long columns, in bytes, with its part of the indexes.
-_ROW_BYTES = 130
+_ROW_BYTES = 130  # what a row takes beside its long columns, in bytes, with its part of the indexes
 # The long columns of each table.
 _LONG_COLUMNS = {
     "items": ("body", "digest", "digest", "result"),

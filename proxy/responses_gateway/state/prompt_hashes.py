@@ -13,10 +13,8 @@ from responses_gateway.state.interfaces import Database, Sql, transaction
 
 # For how long a prompt can be compared with, in seconds: no backend keeps it longer in its cache.
 LIFETIME = 3600.0
-# The most prompts that are kept in memory.
-_MOST = 4096
-# The most expired rows that one request deletes.
-_BATCH = 100
+_MOST = 4096  # the most prompts that are kept in memory
+_BATCH = 100  # the most expired rows that one request deletes
 
 _INSERT = (
     "INSERT INTO prompt_hashes (response, tenant, data, expires_at) VALUES (?, ?, ?, ?) "

@@ -17,8 +17,7 @@ PageOrder = Literal["asc", "desc"]
 # The place of an item in a history (see `histories.py`); 0 is the empty history.
 Place = int
 
-# Random bytes of an id.
-_SECRET = 12
+_SECRET = 12  # random bytes of an id
 # The parts of a second by which ids are in order: thirty long histories may be stored in one.
 _TICKS = 2**16
 ACTIVE = ("queued", "in_progress")

@@ -30,8 +30,7 @@ _CANCELLATIONS = "responses-gateway:cancelled"
 # Pieces of one log, and cancellations, that the server keeps; a reader that needs older ones waits for the database.
 MAX_PIECES = 20_000
 _MAX_CANCELLATIONS = 1000
-# Pieces per read.
-_PIECES = 500
+_PIECES = 500  # pieces per read
 # How long a log is kept after the last write, and after its end, in seconds.
 _ABANDONED = 3600
 _ENDED = 60

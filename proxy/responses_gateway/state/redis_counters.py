@@ -16,12 +16,9 @@ from responses_gateway.state.redis import connect, script, within
 _PREFIX = "responses-gateway:limits:"
 _PROCESSES = _PREFIX + "processes"
 _GATEWAYS = _PREFIX + "gateways"
-# Connections of a process.
-_CONNECTIONS = 16
-# Seconds within which an answer has to come: requests wait for it.
-TIMEOUT = 2.0
-# Seconds for which the running requests of a client are kept without a report.
-_RUNNING_KEPT = 120
+_CONNECTIONS = 16  # connections of a process
+TIMEOUT = 2.0  # seconds within which an answer has to come: requests wait for it
+_RUNNING_KEPT = 120  # seconds for which the running requests of a client are kept without a report
 
 
 class RedisCounters:

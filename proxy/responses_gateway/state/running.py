@@ -17,16 +17,13 @@ from responses_gateway.state.records import Abandoned, AbandonedEnd, Claims, Eve
 
 # After an outage of the store, workers have this many seconds for a heartbeat before they are considered dead.
 _RECOVERY = 15.0
-# If two clocks drift apart by more than this, in seconds, one of them was set.
-_JUMP = 5.0
+_JUMP = 5.0  # if two clocks drift apart by more than this, in seconds, one of them was set
 # A transaction that takes longer than this, in seconds, may have kept the heartbeats of other processes waiting, too.
 _SLOW = 5.0
 # How long ending the response of a dead worker waits for a log that cannot be reached, in seconds.
 _LOG_TIMEOUT = 60.0
-# A heartbeat this far ahead, in seconds, is from before the clock was set back.
-_AHEAD = 3600.0
-# Ids in one statement.
-_IDS = 1000
+_AHEAD = 3600.0  # a heartbeat this far ahead, in seconds, is from before the clock was set back
+_IDS = 1000  # ids in one statement
 
 # Which responses of dead workers are taken over, and which are ended.
 _HAS_JOURNAL = "EXISTS (SELECT 1 FROM journals WHERE response = responses.id)"

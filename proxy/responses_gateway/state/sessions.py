@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from responses_gateway.state.interfaces import Database, Sql, transaction
 
-# Parts of a tenant that are kept, the last ones: more than a process remembers.
-_MOST_OF_TENANT = 4_000
+_MOST_OF_TENANT = 4_000  # parts of a tenant that are kept, the last ones: more than a process remembers
 # Expired parts that are deleted at a time.
 _BATCH = 100
 _SAVE = (

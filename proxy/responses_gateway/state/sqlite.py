@@ -25,19 +25,15 @@ _UNWRITABLE = {
     sqlite3.SQLITE_READONLY: "The store of this gateway cannot be written: its operator has to make the file writable.",
     sqlite3.SQLITE_FULL: "The store of this gateway has no room: its operator has to make some on its disk.",
 }
-# How long a transaction waits for one of another process, in seconds.
-BUSY_TIMEOUT = 10
+BUSY_TIMEOUT = 10  # how long a transaction waits for one of another process, in seconds
 # How long the next ones wait when it was too long.
 _MOMENT = 0.2
 _RETRY = 0.02
-# The largest number of pieces of work in one transaction.
-_BATCH = 64
-# The shortest time between the beginnings of two transactions, in seconds.
-_COMMIT_INTERVAL = 0.002
+_BATCH = 64  # the largest number of pieces of work in one transaction
+_COMMIT_INTERVAL = 0.002  # the shortest time between the beginnings of two transactions, in seconds
 # Pages in the write-ahead log after which they are copied to the file. Most change many times: the fewer copies, the better.
 _CHECKPOINT = 4000
-# Page cache, in KiB.
-_CACHE = 16 * 1024
+_CACHE = 16 * 1024  # page cache, in KiB
 
 # Pages that are given back at once. Some stay free, for what comes next: so many, and this part of the file.
 _PAGES = 256

@@ -15,21 +15,16 @@ from responses_gateway.bounded_memory import BoundedDict
 from responses_gateway.state.interfaces import Database, Sql, add_row, transaction
 from responses_gateway.state.responses import is_active
 
-# The most trees of one tenant: another one takes the place of the oldest.
-MOST_TREES = 10_000
-# The most calls of a tree: more than the longest task of an agent has.
-MOST_CALLS = 10_000
-# The most ids of whole prompts and answers in one page, because it is built in memory.
-MOST_IDS = 1_000_000
+MOST_TREES = 10_000  # the most trees of one tenant: another one takes the place of the oldest
+MOST_CALLS = 10_000  # the most calls of a tree: more than the longest task of an agent has
+MOST_IDS = 1_000_000  # the most ids of whole prompts and answers in one page, because it is built in memory
 # About what a call takes besides its tokens, and a tree without calls: rows and indices, in bytes.
 _CALL_BYTES = 1000
 _TREE_BYTES = 300
-# The part of all room that one tree may have, so that it leaves some to others.
-_TREE_SHARE = 4
+_TREE_SHARE = 4  # the part of all room that one tree may have, so that it leaves some to others
 # The part of the room that is filled, and made again, at a time: to look for it with each call would take long.
 _STEP = 64
-# The most trees that are deleted in one transaction besides what it does.
-_BATCH = 20
+_BATCH = 20  # the most trees that are deleted in one transaction besides what it does
 
 
 class TreeFull(Exception):

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from responses_gateway.state.interfaces import Database, Sql, transaction
 
 L = TypeVar("L")
-# Seconds of a day.
-DAY = 86_400
+DAY = 86_400  # seconds of a day
 # What a sum may be divided by.
 LABELS = ("day", "key", "team", "model")
 # What is summed.

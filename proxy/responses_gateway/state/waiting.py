@@ -15,8 +15,7 @@ from responses_gateway.state.interfaces import Database, Sql, add_row, transacti
 from responses_gateway.state.records import EventRow, ResponseRecord, Running
 from responses_gateway.state.running import EndAbandoned, cancel, end_abandoned
 
-# For how long the chain of a continuation id is known, in seconds.
-CHAIN_KEPT = 86_400.0
+CHAIN_KEPT = 86_400.0  # for how long the chain of a continuation id is known, in seconds
 # Candidates of one model that are read at once.
 _MOST = 1000
 _SECONDS = 60

@@ -23,8 +23,7 @@ from responses_gateway.wire.deltas import FinishReason
 
 # Characters. Longer texts are reports.
 _LONGEST_ANNOUNCEMENT = 400
-# The end of a text in which a question would stand.
-_TAIL = 1_000
+_TAIL = 1_000  # the end of a text in which a question would stand
 # Question marks of all scripts; `;` is not among them, though Greek writes one like it.
 _QUESTION = re.compile(r"[?？؟՞\u037e⸮](?=[\s)\]}\"'»”’」』*_.!。！]|$)")
 # Japanese and Chinese questions may do without a mark.

@@ -12,8 +12,7 @@ COPIES = 20
 CHARACTERS = 2_000
 # Characters of a piece, at most: a search for a longer one would take too long for what it finds.
 _LONGEST_PIECE = CHARACTERS // 2
-# Bytes of the backend's body between two looks.
-_STEP = 2_048
+_STEP = 2_048  # bytes of the backend's body between two looks
 
 
 class TextLoopWatch:

@@ -17,8 +17,7 @@ _LOGGER = logging.getLogger("responses_gateway")
 CLIENT_LEFT = 499
 # The statuses of errors that a client gets.
 REFUSALS = frozenset(range(400, 1000)) - {CLIENT_LEFT}
-# So many routine records at most are held back.
-_BATCH = 256
+_BATCH = 256  # so many routine records at most are held back
 # The characters of values that need no quotes: visible ASCII without `"` and `=`.
 _PLAIN = bytes(code for code in range(0x21, 0x7F) if chr(code) not in '"=')
 

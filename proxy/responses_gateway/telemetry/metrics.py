@@ -34,8 +34,7 @@ _MODELS = 100
 _LONGEST_MODEL = 200  # in characters: it appears in some eighty lines
 # Amounts by metric and labels.
 Counted: TypeAlias = defaultdict[tuple[Counter | Gauge, tuple[str, ...]], float]
-# Seconds between two samples: open files are counted by listing them.
-_SAMPLE_INTERVAL = 1.0
+_SAMPLE_INTERVAL = 1.0  # seconds between two samples: open files are counted by listing them
 # Gauge -> its help text, and how those of several workers become one.
 _GAUGES = {
     "process_resident_memory_bytes": ("Resident memory of all workers; shared memory counts for each of them.", "livesum"),

@@ -38,8 +38,7 @@ _STATE_LIMIT = 512
 _PRINTABLE = re.compile(r"[\x20-\x7e]*")
 # Seconds that the last spans and numbers may take to be sent: a collector that hangs must not delay a restart.
 _LAST = 2.0
-# Seconds between two warnings about the collector.
-_WARNING_INTERVAL = 60.0
+_WARNING_INTERVAL = 60.0  # seconds between two warnings about the collector
 
 # Field of the log line -> attribute of both spans.
 _MODEL_ATTRIBUTES = {

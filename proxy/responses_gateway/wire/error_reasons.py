@@ -27,12 +27,9 @@ _LONGEST = 2000
 _LONGEST_PLAIN = 400
 _DEPTH = 8
 _ENTRIES = 8
-# How many members of an object are looked at.
-_MEMBERS = 64
-# How many values are looked at before a search is given up.
-_VALUES = 500
-# Characters of a body that are searched.
-_MOST_SEARCHED = 64 * 1024
+_MEMBERS = 64  # how many members of an object are looked at
+_VALUES = 500  # how many values are looked at before a search is given up
+_MOST_SEARCHED = 64 * 1024  # characters of a body that are searched
 
 # Where a reason stands, in the order in which it is looked for. Those of the second kind add to one of the first.
 _HEADS = (

@@ -13,10 +13,8 @@ from typing import Any
 from responses_gateway.wire.context_overflow import names_overflow, says_overflow
 from responses_gateway.wire.error_reasons import Reason, reason_in, reason_in_body
 
-# What is used up or owed.
-_QUOTA = 402
-# What servers answer that have no capacity left, as Anthropic's does.
-_OVERLOADED = 529
+_QUOTA = 402  # what is used up or owed
+_OVERLOADED = 529  # what servers answer that have no capacity left, as Anthropic's does
 # The statuses that codes and types mean, in small letters.
 _STATUSES: dict[str, int] = {
     **dict.fromkeys(("insufficient_quota", "exceeded_current_quota_error", "insufficient_balance", "quota_exceeded"), _QUOTA),
@@ -68,8 +66,7 @@ _SUBJECTS = {
 }
 _PLACES = r"country|region|location|network|firewall|account|project|plan|subscription|disabled|available for|not allowed"
 
-# Bytes of a refusal that are searched.
-_SEARCHED = 16 * 1024
+_SEARCHED = 16 * 1024  # bytes of a refusal that are searched
 # What is told of the time to wait, where no header tells it: "Please retry in 33.1s." (Google), "try again after 5 seconds".
 _WAIT = re.compile(r"\b(?:retry|try again) (?:in|after) (\d{1,4}(?:\.\d{1,9})?) ?s(?:ec|econds?)?\b", re.IGNORECASE)
 

@@ -12,8 +12,7 @@ from msgspec.structs import astuple
 
 from responses_gateway.wire.tools import ToolTarget
 
-# Results of a file search that does not ask for a number.
-DEFAULT_RESULTS = 20
+DEFAULT_RESULTS = 20  # results of a file search that does not ask for a number
 # The name and the content of an `input_file` part, as the client sent them.
 SentFile = tuple[str, str]
 SandboxFiles = Mapping[SentFile, str]  # files -> their paths for the code

@@ -48,8 +48,7 @@ MAX_FIELDS = 256
 _MAX_INCLUDES = 64
 # Larger bodies, in bytes, may have too many values, and are decoded in a thread: others hold the interpreter's lock as long.
 LARGE = 1024 * 1024
-# Bytes above which a body has so many brackets nearly always that they are not counted.
-_LONG = 64 * 1024
+_LONG = 64 * 1024  # bytes above which a body has so many brackets nearly always that they are not counted
 
 Temperature = Annotated[float, Field(ge=0, le=2)]
 Probability = Annotated[float, Field(ge=0, le=1)]

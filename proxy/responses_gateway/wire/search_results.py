@@ -13,8 +13,7 @@ from typing import Any
 
 from responses_gateway.wire.hosted import CitedSource
 
-# The longest `cited_text`, in characters.
-LONGEST_CITED = 150
+LONGEST_CITED = 150  # the longest `cited_text`, in characters
 # Stands in the result of a call that is one more than the request permits.
 OUT_OF_USES = "The limit of this tool is reached."
 SERVER_TOOL = "srvtoolu_"  # how the ids of calls of server tools begin

@@ -23,8 +23,7 @@ CACHE_BLOCK = 16
 # Bytes of a member of a chunk that is searched, and how many values are looked at.
 _LONGEST = 64 * 1024
 _VALUES = 300
-# How many members of an object are looked at.
-_MEMBERS = 64
+_MEMBERS = 64  # how many members of an object are looked at
 
 # Names of counts, without `_` and `-` and in small letters.
 _NAMES = {

@@ -16,8 +16,7 @@ from responses_gateway.ended_tasks import end_tasks
 
 # Least seconds between two times that changes are reported, because those that come together are reported as one.
 _INTERVAL = 0.1
-# Seconds until a source is watched again whose own code failed.
-_AFTER_DEFECT = 10.0
+_AFTER_DEFECT = 10.0  # seconds until a source is watched again whose own code failed
 
 # Called when the problem of a pool changes: with its name, the kind of its source, and the problem; empty: it is over.
 OnProblem = Callable[[str, SourceKind, str], None]

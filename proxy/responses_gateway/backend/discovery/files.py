@@ -19,10 +19,8 @@ import msgspec
 
 from responses_gateway.backend.discovery.interface import MOST_TARGETS, Report, SourceKind, Target, is_address
 
-# Bytes of a file.
-_LARGEST_FILE = 8 * 1024 * 1024
-# The largest value of the label `weight`.
-_HEAVIEST = 1000
+_LARGEST_FILE = 8 * 1024 * 1024  # bytes of a file
+_HEAVIEST = 1000  # the largest value of the label `weight`
 
 # What tells whether a file has changed: its inode, length and time in nanoseconds.
 _Signature: TypeAlias = tuple[int, int, int]

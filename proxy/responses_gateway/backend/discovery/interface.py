@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-# Most members of a pool, because a source that names more is broken.
-MOST_TARGETS = 5000
+MOST_TARGETS = 5000  # most members of a pool, because a source that names more is broken
 
 SourceKind: TypeAlias = Literal["dns", "file", "kubernetes"]
 

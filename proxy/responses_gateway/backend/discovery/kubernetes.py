@@ -46,8 +46,7 @@ BRIEF = 1.0
 # In bytes: of a line of the watch, and of the list; of a refusal.
 LARGEST = 64 * 1024 * 1024
 _LARGEST_REFUSAL = 64 * 1024
-# The status of a watch from a version that the API server no longer has.
-_GONE = 410
+_GONE = 410  # the status of a watch from a version that the API server no longer has
 
 
 class _Gone(Exception):

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-# A backend may have this many times its share of the requests before keys move to the next one.
-SPREAD = 1.25
+SPREAD = 1.25  # a backend may have this many times its share of the requests before keys move to the next one
 # Beyond this part of its KV cache a server gets no more than its share, because its requests are long.
 FULL = 0.8
 

@@ -13,8 +13,7 @@ import msgspec
 
 from responses_gateway.backend.server_types import server_of
 
-# How many backends a line of the log names.
-_NAMED = 20
+_NAMED = 20  # how many backends a line of the log names
 # What differs between two servers of the same model, or between two answers of one.
 _PASSING = frozenset({"created", "permission"})
 

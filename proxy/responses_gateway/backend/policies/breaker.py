@@ -17,8 +17,7 @@ from typing import Literal
 State = Literal["closed", "open", "half_open"]
 # The time that the breaker stays open doubles with each failed trial, up to this many times the first.
 _LONGEST = 8
-# Seconds after a failure before an early trial.
-_PAUSE = 0.5
+_PAUSE = 0.5  # seconds after a failure before an early trial
 
 
 class Breaker:

@@ -22,8 +22,7 @@ from responses_gateway.wire.json_text import decode_as
 FAILURES = 2
 # How servers without `/health` answer. Their list of models tells as much.
 _NO_SUCH_PATH = frozenset({401, 403, 404, 405, 501})
-# Bytes that are read of a list of models.
-LARGEST_LIST = 8 * 1024 * 1024
+LARGEST_LIST = 8 * 1024 * 1024  # bytes that are read of a list of models
 
 
 class _ModelList(msgspec.Struct):

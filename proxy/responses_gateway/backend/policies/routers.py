@@ -40,8 +40,7 @@ OF_ONE_SERVER: frozenset[Reason] = frozenset({"dropped", "broke", "status_502", 
 # How often an answer is continued through the same URL, and the seconds before each try, because until the router
 # has noticed that a server is gone, it would choose that one again, which knows the beginning.
 PAUSES = (0.2, 1.0, 3.0)
-# Seconds after which a refused client may ask again where the router does not say.
-_RETRY_AFTER = 1.0
+_RETRY_AFTER = 1.0  # seconds after which a refused client may ask again where the router does not say
 # Characters of a session token that is kept, and the conversations that have one, those that were last answered.
 _LONGEST_TOKEN = 512
 _CONVERSATIONS = 10_000

@@ -31,8 +31,7 @@ _LONGEST_LOOK = 1.0
 _TIMEOUT = 2.0
 # A server with requests of ours is asked so many times as often as another one, where not all can be.
 _OURS_FIRST = 10
-# Bytes that are read of the metrics of a server.
-_LARGEST = 8 * 1024 * 1024
+_LARGEST = 8 * 1024 * 1024  # bytes that are read of the metrics of a server
 
 
 class ServerLoad(NamedTuple):

@@ -31,10 +31,8 @@ Sink = Callable[[bytes], None]
 
 _HEAD_LIMIT = 64 * 1024
 _SIZE_LINE_LIMIT = 1024
-# Bytes of a body that are kept until there is a sink for them.
-_EARLY_LIMIT = 256 * 1024
-# Bytes that are written at once.
-_WRITE_SIZE = 256 * 1024
+_EARLY_LIMIT = 256 * 1024  # bytes of a body that are kept until there is a sink for them
+_WRITE_SIZE = 256 * 1024  # bytes that are written at once
 # Seconds that an idle connection is kept. A backend may close it in the same moment: `DirectSender` repeats a request once.
 _KEEPALIVE = 15
 # Bytes of a refusal that is looked at before it is relayed, and seconds until all of it is here.

@@ -11,8 +11,7 @@ from typing import Any
 
 # Seconds without a sign of life from a backend's machine after which its connections are broken.
 VANISHED = 60.0
-# Keep-alive probes within such a time.
-_PROBES = 4
+_PROBES = 4  # keep-alive probes within such a time
 # The kernel's limits.
 _LONGEST_PAUSE = 32_767
 _LONGEST_MS = 2**31 - 1

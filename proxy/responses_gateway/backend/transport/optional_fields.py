@@ -20,8 +20,7 @@ from responses_gateway.wire.errors import searched_text
 
 # Answers that may be the refusal of a field: some servers answer 404 to a field that they do not know, or 500.
 REFUSALS = frozenset({400, 404, 422, 500, 501})
-# How often a request is repeated, because a server may name one field at a time.
-ATTEMPTS = 8
+ATTEMPTS = 8  # how often a request is repeated, because a server may name one field at a time
 # Most models whose changes are kept, because some servers take any name of a model, and names come from clients.
 _MOST_MODELS = 256
 _NONE_WITH_TOOLS = re.compile(r"\btools\b.{0,80}\breasoning_effort to \W{0,2}none\b")  # OpenAI of GPT-5.6

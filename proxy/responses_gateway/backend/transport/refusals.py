@@ -14,12 +14,9 @@ from responses_gateway.wire.errors import searched_text
 # The server does not know a field, or not this value of it.
 Why: TypeAlias = Literal["name", "value"]
 
-# Places of one name that are looked at, because a refusal may quote the whole request.
-_PLACES = 50
-# How many characters before or after the name of a field a word that refuses it may stand.
-_REACH = 240
-# How many characters before the name of a field its path may take.
-_PATH = 160
+_PLACES = 50  # places of one name that are looked at, because a refusal may quote the whole request
+_REACH = 240  # how many characters before or after the name of a field a word that refuses it may stand
+_PATH = 160  # how many characters before the name of a field its path may take
 # Words that refuse a name: transformers ("Unexpected fields in the request: {…}"), pydantic ("Extra inputs are not permitted",
 # with the place), OpenAI ("Unknown parameter", "Unrecognized request argument"), serde ("unknown field"), Google ("Cannot find
 # field"), Groq ("property … is unsupported"), LiteLLM ("does not support parameters"), JSON schema ("Additional properties are

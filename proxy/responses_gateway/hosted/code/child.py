@@ -23,17 +23,14 @@ from typing import Any, BinaryIO
 
 # Address space for a 32-bit memory and the guards around it, twice: while a session is replaced there are two.
 _ADDRESS_SPACE = 24 * 1024**3
-# What the interpreter outside needs beside the memory of the code.
-_OWN_MEMORY = 96 * 1024**2
-# Kept for what the code prints when it has used up all memory.
-_SPARE_MEMORY = 4 * 1024**2
+_OWN_MEMORY = 96 * 1024**2  # what the interpreter outside needs beside the memory of the code
+_SPARE_MEMORY = 4 * 1024**2  # kept for what the code prints when it has used up all memory
 # Output beyond this ends the process, since it is collected in memory before it can be cut. A multiple of the limit.
 _OUTPUT_FACTOR = 64
 _CPU_MARGIN = 10.0
 # Seconds for output beyond the time limit of the code: of very many small pieces more may be waiting, and ends the process.
 _PRINT_MARGIN = 1.0
-# Characters of base64, a multiple of four.
-_PIECE = 1024**2
+_PIECE = 1024**2  # characters of base64, a multiple of four
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4

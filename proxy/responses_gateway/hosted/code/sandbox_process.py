@@ -24,8 +24,7 @@ from responses_gateway.hosted.interface import ToolFailure
 
 # Seconds to wait for a worker where there is none: the first, or the successor of one that was killed.
 _WAIT_FOR_WORKERS = 300.0
-# Seconds between two checks whether there is anybody to wait for.
-_CHECK_INTERVAL = 1.0
+_CHECK_INTERVAL = 1.0  # seconds between two checks whether there is anybody to wait for
 # Seconds for the last answers on their way.
 _LAST_ANSWERS = 5.0
 _BROKEN = (ConnectionError, asyncio.IncompleteReadError, msgspec.MsgspecError)

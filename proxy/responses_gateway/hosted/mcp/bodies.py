@@ -12,8 +12,7 @@ from responses_gateway.hosted.mcp.messages import MessageReader
 EVENT_STREAM = "text/event-stream"
 # Fields of an event that the library uses, apart from its data.
 _FIELDS = (b"event", b"id", b"retry")
-# Bytes of one of these, and of the data of an event that is no message.
-_LONGEST_FIELD = 4 * 1024
+_LONGEST_FIELD = 4 * 1024  # bytes of one of these, and of the data of an event that is no message
 
 
 def read_body(parts: AsyncIterator[bytes], content_type: str, reader: MessageReader) -> AsyncIterator[bytes]:

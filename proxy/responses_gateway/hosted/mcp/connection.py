@@ -44,10 +44,8 @@ Log = Callable[[str, str], None]
 """Takes the label of a server and a line for the log."""
 
 _CLIENT = Implementation(name="responses-gateway", version="1")
-# Seconds in which a connection closes by itself.
-_CLOSING = 8.0
-# Seconds in which a server has to stop what was cancelled.
-STOP_TIMEOUT = 5.0
+_CLOSING = 8.0  # seconds in which a connection closes by itself
+STOP_TIMEOUT = 5.0  # seconds in which a server has to stop what was cancelled
 # Statuses by which a server refuses a request as a whole, for example because it has forgotten the session.
 _UNKNOWN_SESSION = frozenset({400, 404})
 _UNKNOWN_SESSION_CODES = frozenset({CONNECTION_CLOSED, INVALID_REQUEST, INTERNAL_ERROR, METHOD_NOT_FOUND})

@@ -29,13 +29,11 @@ from responses_gateway.wire.mcp import ListedTool, McpServer
 
 T = TypeVar("T")
 
-# So many servers of tenants are remembered at most.
-_MOST_ENTRIES = 200
+_MOST_ENTRIES = 200  # so many servers of tenants are remembered at most
 # Seconds that a program may not be started again after its second crash; they double with each further one.
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
-# A program that ran for so many seconds is started again at once.
-_STEADY = 60.0
+_STEADY = 60.0  # a program that ran for so many seconds is started again at once
 # Errors of a server that does not know the tool, or wants other arguments than it said.
 _STALE = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND, HEADER_MISMATCH})
 

@@ -21,16 +21,14 @@ from responses_gateway.wire.hosts.addresses import is_public
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
-# For writing, and for getting one of the connections.
-_TIMEOUT = 30.0
+_TIMEOUT = 30.0  # for writing, and for getting one of the connections
 # For reading: a server may hold a stream open. Calls have limits of their own.
 _READ_TIMEOUT = 600.0
 # For ending a session, which the server may have forgotten.
 _CLOSE_TIMEOUTS = {"connect": 2.0, "read": 2.0, "write": 2.0, "pool": 2.0}
 # How often a server may end the stream that stays open, between two requests. Some do so on purpose, every second or so.
 _MOST_STREAMS = 1000
-# Answers with the status of an error that are remembered until their requests end.
-_MOST_ERRORS = 100
+_MOST_ERRORS = 100  # answers with the status of an error that are remembered until their requests end
 # Headers that are not true of a body that was read.
 _OF_THE_BODY = frozenset({b"content-encoding", b"content-length", b"content-type"})
 _LIMITS = httpx2.Limits(max_connections=20, max_keepalive_connections=4, keepalive_expiry=30)

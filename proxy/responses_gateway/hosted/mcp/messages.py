@@ -29,12 +29,9 @@ _LONGEST_NAME = 128
 _LONGEST_DESCRIPTION = 16 * 1024
 _LONGEST_SCHEMA = 64 * 1024
 _LONGEST_TITLE = 1024
-# Characters of a name in the words for a content that the model cannot be shown.
-_LONGEST_WORD = 200
-# Contents that are read in one go.
-_AT_ONCE = 50
-# Answers that are remembered as refused; nobody waits for older ones.
-_MOST_REFUSED = 100
+_LONGEST_WORD = 200  # characters of a name in the words for a content that the model cannot be shown
+_AT_ONCE = 50  # contents that are read in one go
+_MOST_REFUSED = 100  # answers that are remembered as refused; nobody waits for older ones
 # Members of a result that the library gets as they are.
 _OTHERS = ("isError", "nextCursor", "resultType", "ttlMs", "cacheScope")
 # No message, but JSON.

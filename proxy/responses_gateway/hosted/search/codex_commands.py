@@ -19,8 +19,7 @@ from responses_gateway.hosted.search.web import AMOUNTS, ContextSize, SearchOpti
 from responses_gateway.wire.search import ClickLink, FindText, OpenPage, SearchCommands, SearchQuery, SearchRequest, TimeAt
 
 _SIZES: dict[str, ContextSize] = {"short": "low", "medium": "medium", "long": "high"}
-# A token of text is about so many bytes; Codex estimates in the same way.
-_BYTES_PER_TOKEN = 4
+_BYTES_PER_TOKEN = 4  # a token of text is about so many bytes; Codex estimates in the same way
 # Of all commands of a request so many are run.
 _MOST_COMMANDS = 16
 _MOST_LINKS = 60

@@ -9,8 +9,7 @@ from responses_gateway.hosted.result_text import clean_line
 # Characters of a line.
 _LONGEST_LINE = 400
 _MOST_HITS = 20
-# Lines before and after a hit.
-_AROUND = 1
+_AROUND = 1  # lines before and after a hit
 
 
 @dataclass(frozen=True, slots=True)

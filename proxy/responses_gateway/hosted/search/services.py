@@ -19,8 +19,7 @@ _BRAVE_WORDS = 50
 _OPERATORS = 0.5
 _TAVILY_RESULTS = 20
 _TAVILY_CHARACTERS = 400
-# Characters of text that Exa sends with each result.
-_EXA_CHARACTERS = 1000
+_EXA_CHARACTERS = 1000  # characters of text that Exa sends with each result
 
 
 @dataclass(frozen=True, slots=True)

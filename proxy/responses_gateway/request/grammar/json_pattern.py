@@ -22,8 +22,7 @@ Reading: TypeAlias = Literal["alike", "json", "text"]
 # First and last character of each range, sorted and not adjacent.
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
-# The longest pattern that is sent, in characters: schemas become part of the prompt.
-LONGEST_PATTERN = 4000
+LONGEST_PATTERN = 4000  # the longest pattern that is sent, in characters: schemas become part of the prompt
 
 _PIECE = re.compile(
     r"""

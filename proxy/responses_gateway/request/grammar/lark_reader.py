@@ -12,8 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-# The deepest nesting of groups.
-_DEEPEST = 50
+_DEEPEST = 50  # the deepest nesting of groups
 
 _TOKEN = re.compile(
     r"""

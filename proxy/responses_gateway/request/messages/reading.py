@@ -111,8 +111,7 @@ _EFFORT = "reasoning_effort"
 _OWN_EFFORT = AddedField(word=True, switch=True)
 # What the gateway does itself if the server does not: a message that is not streamed ends at a stop sequence.
 _CUT_HERE = {"stop": _OWN}
-# So many messages are always read anew: a question, and the model's answer to it.
-_FEWEST = 2
+_FEWEST = 2  # so many messages are always read anew: a question, and the model's answer to it
 
 
 def in_messages_words(losses: Iterable[Loss], *, says_effort: bool = True) -> list[Loss]:

@@ -29,8 +29,7 @@ from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.hosted_kinds import WEB_SEARCH, Schema, arguments, described
 
 _DATED = re.compile(r"(.+?)_(\d{8})")
-# A type without a date, or one of tomorrow, is read as the newest that is known.
-_NEWEST = 99999999
+_NEWEST = 99999999  # a type without a date, or one of tomorrow, is read as the newest that is known
 # Versions from which on a tool has another form.
 _NO_UNDO = 20250429
 _INSERT_TEXT = 20250728

@@ -8,8 +8,7 @@ from responses_gateway.wire.requests import ResponsesRequest
 
 # Windows that a client cannot wait for on its connection, in seconds.
 LONG_WINDOWS = {"2h": 7200.0, "8h": 28_800.0}
-# In characters.
-_LONGEST_ID = 512
+_LONGEST_ID = 512  # in characters
 
 
 def long_window(request: ResponsesRequest) -> str | None:

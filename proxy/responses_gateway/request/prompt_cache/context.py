@@ -7,8 +7,7 @@ from typing import NamedTuple
 from responses_gateway.request.input.calls import RESULTS_NOT_KEPT, SEARCH_FAILED
 from responses_gateway.request.prompt_cache.prompt_print import Prompt, PromptPrint, text_checksum
 
-# Turns of a context whose places are kept: where an earlier one stood is estimated.
-_MOST_TURNS = 256
+_MOST_TURNS = 256  # turns of a context whose places are kept: where an earlier one stood is estimated
 
 
 class Answer(NamedTuple):

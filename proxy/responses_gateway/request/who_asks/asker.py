@@ -25,8 +25,7 @@ LONGEST_ID = 256
 # The threads that are remembered, those used last: of one tenant, who pushes out its own, and of all.
 MOST_OF_TENANT = 2_000
 MOST = 10_000
-# Bytes of our id of a session: nobody finds another session with the same one.
-_ID = 12
+_ID = 12  # bytes of our id of a session: nobody finds another session with the same one
 
 
 class Asker(msgspec.Struct, frozen=True, omit_defaults=True):

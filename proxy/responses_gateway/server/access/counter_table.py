@@ -25,8 +25,7 @@ _ROWS = _SETS * _WAYS
 _ROW = struct.Struct("=16s4d")
 _LEVELS = struct.Struct("=4d")
 _DIGEST_SIZE = 16
-# Seconds to wait for the lock before an update is made without it.
-_LOCK_TIMEOUT = 0.005
+_LOCK_TIMEOUT = 0.005  # seconds to wait for the lock before an update is made without it
 
 # (level, time) of the bucket of requests, and of that of tokens.
 Levels = tuple[float, float, float, float]

@@ -29,10 +29,8 @@ LEASE = 15.0
 # Seconds between two reports, and between two reports of all running requests.
 _PAUSE = 0.1
 RENEWAL = 5.0
-# Seconds between two attempts to reach Redis again.
-_RETRY = 0.5
-# Clients in one report.
-_BATCH = 500
+_RETRY = 0.5  # seconds between two attempts to reach Redis again
+_BATCH = 500  # clients in one report
 
 
 class FleetClient(Protocol):

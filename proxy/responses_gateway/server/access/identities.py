@@ -12,8 +12,7 @@ from responses_gateway.server.identity.sources import Sources
 from responses_gateway.settings.keys import given_key
 from responses_gateway.wire.errors import ApiError
 
-# Seconds after which clients may try again while the issuer's keys are not known.
-_TRY_AGAIN = 5.0
+_TRY_AGAIN = 5.0  # seconds after which clients may try again while the issuer's keys are not known
 
 
 class Identities:

@@ -33,8 +33,7 @@ KEY_REQUESTS = Counter("key_requests_total", "Accepted requests, by API key.", (
 MAX_ADDRESSES = 10_000
 # `Retry-After` in seconds where too many requests are running: when one of them will end is not known.
 _TRY_AGAIN = 1.0
-# In seconds: limits are per minute.
-MINUTE = 60.0
+MINUTE = 60.0  # in seconds: limits are per minute
 # Without it, a client that waited as long as `Retry-After` says might miss a unit by a rounding error.
 _ROUNDING = 1e-6
 Clock = Callable[[], float]

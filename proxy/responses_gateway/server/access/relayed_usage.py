@@ -16,8 +16,7 @@ _NAME = b'"usage"'
 _USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 # The beginning of one, up to the end of what is there.
 _CUT = re.compile(rb'"usage"\s*(?::\s*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*(?:\{[^{}]*)?)?)?\Z')
-# Bytes after which an object that has not ended is given up.
-_LONGEST = 4096
+_LONGEST = 4096  # bytes after which an object that has not ended is given up
 # A name with its quotes; within a text they would be escaped. Longer names, in bytes, are not read.
 _MODEL = re.compile(rb'"model"\s{0,8}:\s{0,8}("(?:[^"\\]|\\.){1,200}")')
 _LONGEST_MODEL = 250

@@ -17,14 +17,11 @@ from responses_gateway.request.grammar.lark_reader import UnknownGrammar
 from responses_gateway.request.grammar.regex import regex_of
 from responses_gateway.wire.tools import Grammar
 
-# An input longer than this is not checked, in characters.
-LONGEST_INPUT = 1024 * 1024
-# Memory for one compiled expression, in bytes.
-_REGEX_MEMORY = 2 * 1024 * 1024
+LONGEST_INPUT = 1024 * 1024  # an input longer than this is not checked, in characters
+_REGEX_MEMORY = 2 * 1024 * 1024  # memory for one compiled expression, in bytes
 # Steps that matching may take at worst (size of the program times length of the input): about half a second.
 _MOST_STEPS = 200_000_000
-# Time for a process that runs Lark, its wait for a turn included, in seconds.
-CHECK_TIMEOUT = 5.0
+CHECK_TIMEOUT = 5.0  # time for a process that runs Lark, its wait for a turn included, in seconds
 # Threads, and processes, that check at the same time: they take CPU time from the streams.
 _AT_ONCE = 2
 _LARK = Path(__file__).with_name("lark_process.py")

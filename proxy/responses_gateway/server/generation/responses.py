@@ -61,8 +61,7 @@ _NO_LOGPROBS = Loss("parameter", "include", "ignored", "the backend sent no log 
 _NO_TOKENS = Loss("parameter", "include", "ignored", "no item has the ids and log probabilities of the last tokens")
 _NO_CALL = Loss("parameter", "tool_choice", "ignored", "the backend let the model answer without the call that it was to make")
 _NO_IMAGES = Loss("item", "image", "ignored", "an image in the answer was left out")
-# How long the end of a response waits to be stored, in seconds, unless the gateway stops.
-STORE_LIMIT = 30
+STORE_LIMIT = 30  # how long the end of a response waits to be stored, in seconds, unless the gateway stops
 # The seconds after which a client may ask again that would not do so by itself, because no backend has said when the limit that
 # was reached is over. Codex does five times: within the time for which it asks again after other failures.
 _NEXT_TRY = 5.0

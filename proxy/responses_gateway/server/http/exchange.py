@@ -25,8 +25,7 @@ from responses_gateway.wire.unpacking import DamagedBodyError, Unpacker, is_know
 BODY_BYTES = Gauge("request_body_bytes", "Size of the bodies of all requests under way.")
 # Bytes that are unpacked in the event loop; the rest of a larger body is unpacked in a thread.
 _FIRST_STEP = 128 * 1024
-# Bytes that are unpacked in one step in a thread.
-_STEP = 1024 * 1024
+_STEP = 1024 * 1024  # bytes that are unpacked in one step in a thread
 # `Retry-After` in seconds where there is no room for a body.
 _RETRY_AFTER = 1
 _NO_ROOM = "The gateway is holding as many request bodies as it may. Please try again."

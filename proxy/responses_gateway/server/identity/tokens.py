@@ -12,10 +12,8 @@ from responses_gateway.settings.identity import TokenIssuer
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 # The types of tokens that say who somebody is (RFC 8725, 3.11; RFC 9068).
 _TYPES = frozenset({None, "jwt", "at+jwt", "application/at+jwt"})
-# Seconds by which clocks may differ.
-LEEWAY = 60
-# Characters of a token.
-_LONGEST = 16 * 1024
+LEEWAY = 60  # seconds by which clocks may differ
+_LONGEST = 16 * 1024  # characters of a token
 
 
 class Tokens:

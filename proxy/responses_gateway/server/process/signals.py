@@ -15,8 +15,7 @@ from responses_gateway.telemetry import logs
 # Reads the settings anew. Raises `SettingsError`.
 Reload = Callable[[], Settings]
 
-# Seconds in which the parent may send an order to a worker that got the signal as well.
-_PARENT_FIRST = 0.5
+_PARENT_FIRST = 0.5  # seconds in which the parent may send an order to a worker that got the signal as well
 
 
 class StopSignals:

@@ -17,8 +17,7 @@ from responses_gateway.settings import Settings, SettingsError, flag
 from responses_gateway.settings.serving import UNIX
 from responses_gateway.wire.errors import ApiError
 
-# Connections that may wait to be accepted.
-BACKLOG = 2048
+BACKLOG = 2048  # connections that may wait to be accepted
 # What is wrong with a port: it is taken, or reserved.
 _WRONG_PORT = {errno.EADDRINUSE, errno.EACCES}
 _ERROR = ApiError(400, "This port speaks HTTPS: the URL has to begin with https://.", code="https_required")

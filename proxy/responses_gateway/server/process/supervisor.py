@@ -38,18 +38,13 @@ _CRASHES = 5
 # Seconds before a crashed worker is replaced: none after the first crash, then this, doubled after each further one.
 _BACKOFF = 0.5
 _LONGEST_BACKOFF = 30.0
-# Seconds after which a worker that sends nothing is killed: its event loop is blocked.
-_SILENCE = 60.0
-# Seconds that a worker may take until it is ready.
-_START = 300.0
+_SILENCE = 60.0  # seconds after which a worker that sends nothing is killed: its event loop is blocked
+_START = 300.0  # seconds that a worker may take until it is ready
 # Seconds beyond the time limits of the settings after which a worker that should end is killed.
 _STOP_TIMEOUT = 15.0
-# Most processes for each configured worker: workers that retire may take long to end.
-_COLUMNS = 4
-# Seconds in which workers tell what they wait for when they stop.
-_LEFT = 2.0
-# Seconds between two checks of all workers.
-_CHECK_INTERVAL = 1.0
+_COLUMNS = 4  # most processes for each configured worker: workers that retire may take long to end
+_LEFT = 2.0  # seconds in which workers tell what they wait for when they stop
+_CHECK_INTERVAL = 1.0  # seconds between two checks of all workers
 
 # Returns settings that workers get beyond flags, environment and file, and today's settings. Raises `SettingsError` if these
 # are wrong.

@@ -33,8 +33,7 @@ _ALIVE_INTERVAL = 1.0
 READY = b"ready\n"
 ALIVE = b"alive\n"
 _LEFT = b"left "
-# Longest line in bytes: the state of the backends is one line.
-_LONGEST_LINE = 64 * 1024 * 1024
+_LONGEST_LINE = 64 * 1024 * 1024  # longest line in bytes: the state of the backends is one line
 
 
 class WorkerConfig(msgspec.Struct):

@@ -16,10 +16,8 @@ from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.quotas import Charge, Counter, QuotaCounters, QuotasUnavailable
 from responses_gateway.telemetry import logs
 
-# Seconds for which a request waits for the counters, and an answer until it is charged.
-WAIT_LIMIT = 2.0
-# Seconds between two attempts to reach the counters again.
-_RETRY = 0.5
+WAIT_LIMIT = 2.0  # seconds for which a request waits for the counters, and an answer until it is charged
+_RETRY = 0.5  # seconds between two attempts to reach the counters again
 # Charges in one write, and counters that are remembered.
 _BATCH = 200
 _REMEMBERED = 10_000

@@ -28,8 +28,7 @@ QUOTA_WARNINGS = instruments.Counter(
     "quota_warnings_total", "Requests beyond a soft limit of a quota, by its owner.", ("owner", "period")
 )
 _PERIODS: tuple[Period, ...] = ("day", "month")
-# Quotas that are shown, those of which most is used.
-_MOST_ROWS = 500
+_MOST_ROWS = 500  # quotas that are shown, those of which most is used
 
 
 @dataclass(frozen=True, slots=True)

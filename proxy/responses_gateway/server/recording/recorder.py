@@ -49,8 +49,7 @@ from responses_gateway.wire.errors import ApiError
 
 FORMAT = 2
 PATTERN = "exchange-*.jsonl"
-# Records that may wait for the disk; more are dropped, which is logged.
-MAX_WAITING = 16
+MAX_WAITING = 16  # records that may wait for the disk; more are dropped, which is logged
 # The only headers that are kept.
 _HEADERS = frozenset({"content-type", "user-agent", "x-request-id", *CLIENT_HEADERS})
 # Settings that say where things are, or how to get in, and nothing about the translation.

@@ -25,8 +25,7 @@ from responses_gateway.wire.requests import ResponsesRequest
 
 # What one exchange may hold in memory while it runs, in bytes; the rest of a longer one is not recorded.
 EXCHANGE_LIMIT = 16 * 1024 * 1024
-# About what a call costs besides its bytes.
-_CALL_COST = 100
+_CALL_COST = 100  # about what a call costs besides its bytes
 # Names of fields whose text is a secret (of an MCP server, say); case, `-` and `_` are ignored.
 _SECRET_FIELDS = frozenset({"authorization", "apikey", "accesstoken", "refreshtoken", "clientsecret", "password", "cookie"})
 # Shorter texts are replaced only where they are a whole string: replacing each "no" would spoil the record.

@@ -23,8 +23,7 @@ from responses_gateway.settings import BackendDetails, check_backend_name
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import read_object
 
-# In bytes: other workers get it in one line of their link, which is short.
-_LONGEST = 32 * 1024
+_LONGEST = 32 * 1024  # in bytes: other workers get it in one line of their link, which is short
 
 # Called after a change: what was done ("added", "removed", "drained", "resumed"), to which backend, with which fields.
 OnChange = Callable[[str, str, dict[str, Any]], None]

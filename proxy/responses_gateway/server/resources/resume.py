@@ -17,10 +17,8 @@ from responses_gateway.state import EventRow, Store, StoreUnavailable
 from responses_gateway.stream.stored import replay
 from responses_gateway.wire.sse import COMMENT, DONE
 
-# How often the log of a response that runs in another process is read, in seconds.
-_POLL_INTERVAL = 0.25
-# How long one read lasts where the log notifies of more by itself.
-_WAIT = 1.0
+_POLL_INTERVAL = 0.25  # how often the log of a response that runs in another process is read, in seconds
+_WAIT = 1.0  # how long one read lasts where the log notifies of more by itself
 
 _COMMENT = COMMENT.encode()
 _DONE = DONE.encode()

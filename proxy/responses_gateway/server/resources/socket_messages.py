@@ -20,8 +20,7 @@ _STEERED = "previous_response_id"
 _REQUEST_SIGN = b'"response.create"'
 _OTHER_FIRST = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?!response\.create")')
 
-# Names of lanes, in characters.
-_LONGEST_STREAM_ID = 256
+_LONGEST_STREAM_ID = 256  # names of lanes, in characters
 # Of a request in a named lane, unless it writes the name of the field with escapes, which begin like this.
 _LANE_SIGNS = (b"stream_id", b"\\u00")
 

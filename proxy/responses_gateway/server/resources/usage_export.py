@@ -17,8 +17,7 @@ from responses_gateway.server.http.routes import ASK_ALL
 from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, today
 from responses_gateway.wire.errors import invalid_request
 
-# Days that an export has if `from` is missing.
-_DAYS = 30
+_DAYS = 30  # days that an export has if `from` is missing
 # How a formula begins, or what spreadsheets pass over before one.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 

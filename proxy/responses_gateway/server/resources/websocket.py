@@ -35,12 +35,9 @@ from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, forget_frames, server_error
 from responses_gateway.wire.requests import LARGE, ResponsesRequest
 
-# Seconds between two pings; a client that does not answer one has left.
-PING_INTERVAL = 30.0
-# How long a connection may last, in seconds (as OpenAI's).
-LIFETIME = 3600.0
-# How long the other side may take to close the connection, in seconds.
-CLOSE_TIMEOUT = 2.0
+PING_INTERVAL = 30.0  # seconds between two pings; a client that does not answer one has left
+LIFETIME = 3600.0  # how long a connection may last, in seconds (as OpenAI's)
+CLOSE_TIMEOUT = 2.0  # how long the other side may take to close the connection, in seconds
 # Bytes of messages whose answer waits behind the end of a response before no more are read.
 _UNSENT_BYTES = 256 * 1024
 # Seconds after which a little is read even so, and for how long: a client that answered a ping is still there.

@@ -13,8 +13,7 @@ from responses_gateway.settings import Settings
 from responses_gateway.state import Sqlite, Store
 from responses_gateway.telemetry import logs
 
-# Bytes of a secret that is made here.
-_LENGTH = 32
+_LENGTH = 32  # bytes of a secret that is made here
 
 
 async def content_secret(settings: Settings, store: Store | None) -> bytes:

@@ -33,8 +33,7 @@ STORE_DELETED = Counter(
 STORE_METRICS = (STORE_UP, STORE_BYTES, STORE_OLDEST, STORE_EXPIRED, STORE_DELETED)
 _DAY = 86_400
 _FILE = "responses.sqlite3"
-# Seconds between two rounds of the upkeep.
-_UPKEEP_INTERVAL = 30.0
+_UPKEEP_INTERVAL = 30.0  # seconds between two rounds of the upkeep
 
 
 async def open_store(settings: Settings) -> Store | None:

@@ -27,8 +27,7 @@ from responses_gateway.wire.errors import ApiError
 # Steers of one connection that may wait, and their bytes together.
 MOST_STEERS = 32
 MOST_BYTES = 4 * 1024 * 1024
-# Of so many responses that have ended a lane knows that they were its own.
-_REMEMBERED = 64
+_REMEMBERED = 64  # of so many responses that have ended a lane knows that they were its own
 
 Code: TypeAlias = Literal[
     "response_not_found",

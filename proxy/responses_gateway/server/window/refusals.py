@@ -17,10 +17,8 @@ from responses_gateway.telemetry import logs
 
 # Answers that are no refusals: to a client that left, and to one that then continues without a WebSocket.
 _NO_REFUSALS = frozenset({426, 499})
-# The message of this status may quote the request.
-_BAD_REQUEST = 400
-# Characters of a path, which clients may invent.
-_LONGEST_PATH = 80
+_BAD_REQUEST = 400  # the message of this status may quote the request
+_LONGEST_PATH = 80  # characters of a path, which clients may invent
 
 
 class _Error(msgspec.Struct):

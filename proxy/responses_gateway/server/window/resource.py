@@ -28,14 +28,10 @@ from responses_gateway.version import __version__
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import read_object
 
-# Visitors with a live connection at the same time.
-MOST_VISITORS = 20
-# Seconds for which a report of usage is kept.
-_USAGE_AGE = 2.0
-# Longest time for which requests are recorded, in minutes.
-_LONGEST_RECORDING = 24 * 60
-# Characters of a text that is searched for.
-_LONGEST_SEARCH = 500
+MOST_VISITORS = 20  # visitors with a live connection at the same time
+_USAGE_AGE = 2.0  # seconds for which a report of usage is kept
+_LONGEST_RECORDING = 24 * 60  # longest time for which requests are recorded, in minutes
+_LONGEST_SEARCH = 500  # characters of a text that is searched for
 
 
 class Window:

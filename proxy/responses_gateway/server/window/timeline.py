@@ -14,8 +14,7 @@ from responses_gateway.server.generation import replay
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.sse import SSEDecoder, SSETooLong
 
-# Most characters of a body that are shown; the recording has all of them.
-_LONGEST = 200_000
+_LONGEST = 200_000  # most characters of a body that are shown; the recording has all of them
 
 
 def contents(text: str) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from responses_gateway.state.usage import AMOUNTS, DAY, today
 USAGE = "usage"
 # Days that a report may cover.
 PERIODS = (7, 30, 90)
-# Combinations of a key, a team and a model in one report, those that used most.
-_MOST_ROWS = 500
+_MOST_ROWS = 500  # combinations of a key, a team and a model in one report, those that used most
 
 
 async def usage_report(sums_of: SumsOf, days: int) -> dict[str, Any]:

@@ -25,12 +25,9 @@ from responses_gateway.stream.tape import Call, Tape
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError
 
-# Seconds after the last question about a request until its steps are noted no longer.
-WATCH_TIMEOUT = 15.0
-# Steps of a recording that are sent in one answer.
-_STEPS = 300
-# The number of steps that are kept, the most recent ones.
-_KEPT = 500
+WATCH_TIMEOUT = 15.0  # seconds after the last question about a request until its steps are noted no longer
+_STEPS = 300  # steps of a recording that are sent in one answer
+_KEPT = 500  # the number of steps that are kept, the most recent ones
 # Seconds for which recordings are searched, and in which the process that does so has to end.
 _SEARCHED = 2.0
 _SEARCH_TIMEOUT = 10.0

@@ -31,8 +31,7 @@ _SUFFIX = ".sock"
 # Seconds within which a worker has to answer; one that hangs is left out.
 ANSWER_TIMEOUT = 5.0
 _BUSY = "The process that has this request does not answer in time. Please try again."
-# Connections to one worker: more questions at the same time wait for each other.
-_CONNECTIONS = 20
+_CONNECTIONS = 20  # connections to one worker: more questions at the same time wait for each other
 # Seconds after which a socket that refuses connections is that of a worker that has ended.
 OPENING_TIMEOUT = 5.0
 # The methods of a view that other workers may call.

@@ -36,10 +36,8 @@ _END = b"\n\n"  # of an event
 _decode = msgspec.json.Decoder(str).decode
 _decode_ids = msgspec.json.Decoder(list[int]).decode
 
-# Chunks whose tokens wait for one another.
-_MOST_WAITING = 64
-# Bytes of a chunk behind which none waits, because a hostile server's would fill memory.
-_LONG = 8192
+_MOST_WAITING = 64  # chunks whose tokens wait for one another
+_LONG = 8192  # bytes of a chunk behind which none waits, because a hostile server's would fill memory
 
 
 class _Logprobs(msgspec.Struct, gc=False):

@@ -21,8 +21,7 @@ _MOST = 4 * 1024 * 1024
 _PIECES = 512
 # Begins what is sealed where that is more than a thought, which no model begins like that.
 _MARK = "\0"
-# Pieces of a text that are kept apart at most.
-_MOST_PIECES = 512
+_MOST_PIECES = 512  # pieces of a text that are kept apart at most
 
 
 class ReasoningDetails:

@@ -38,8 +38,7 @@ from responses_gateway.wire.tools import ToolTable, offered_name
 _OLD_FORM = -1  # the index of the one call that `delta.function_call` can make
 # With more unfinished calls than this, an entry that tells nothing is not looked for a call: that would be quadratic work.
 _MOST_UNFINISHED = 64
-# More white space than this is not looked through.
-_LONGEST_BLANK = 256
+_LONGEST_BLANK = 256  # more white space than this is not looked through
 
 
 class CallReader:

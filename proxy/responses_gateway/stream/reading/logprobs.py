@@ -12,8 +12,7 @@ from itertools import accumulate
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.deltas import Delta, Text
 
-# Tokens that may wait for the rest of a text that ends inside one of them.
-_WAITING_TOKENS = 256
+_WAITING_TOKENS = 256  # tokens that may wait for the rest of a text that ends inside one of them
 # How vLLM writes a token where it was asked to send ids in place of texts (`--return-tokens-as-token-ids`).
 _TOKEN_ID = re.compile(r"token_id:\d+")
 

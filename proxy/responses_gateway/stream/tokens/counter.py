@@ -29,8 +29,7 @@ _KIND: dict[type, Kind] = {Reasoning: "reasoning", Text: "text", Refusal: "refus
 _NO_TOKENS = ThoughtTokens(frozenset(), frozenset())
 _ANSWER = frozenset({Text, Refusal})
 _TEXTS = _ANSWER | {Reasoning}
-# Tokens of a call that are markup: its name, the syntax around its arguments.
-_PER_CALL = 40
+_PER_CALL = 40  # tokens of a call that are markup: its name, the syntax around its arguments
 # Repairs that leave out what the model said.
 _OMISSIONS = frozenset({"call_suppressed", "stray_arguments", "cut_call_omitted", "broken_text_omitted"})
 

@@ -19,8 +19,7 @@ Validity: TypeAlias = Literal["valid", "invalid_json", "schema", "unknown_name",
 # Steps for one call, and for all calls of a response together: some 20 and 50 ms.
 _STEPS_OF_A_CALL = 6_000
 _STEPS = 15_000
-# Arguments that are longer are not checked, in bytes.
-_LONGEST = 1024 * 1024
+_LONGEST = 1024 * 1024  # arguments that are longer are not checked, in bytes
 # The repairs that change the arguments of a call of the client's tools.
 REPAIRS = frozenset({
     "control_character", "decoded_scalar", "decoded_string", "extra_bracket", "fence", "integral_number", "invalid_escape",
@@ -35,8 +34,7 @@ _BOOLEANS = {"true": True, "false": False, "True": True, "False": False}
 _LARGEST = 2**53
 _NUMBERS = ({"integer"}, {"number"}, {"integer", "number"})
 _CONTAINERS = ({"array"}, {"object"}, {"array", "object"})
-# The longest list or object in a string that is decoded, in characters.
-_LONGEST_VALUE = 128 * 1024
+_LONGEST_VALUE = 128 * 1024  # the longest list or object in a string that is decoded, in characters
 
 
 class CheckedCall(NamedTuple):

@@ -16,8 +16,7 @@ Object: TypeAlias = dict[str, Any]
 _MOST_SCHEMAS = 2_000
 _DEEPEST = 32
 _LONGEST_CHAIN = 12
-# How many steps a member costs that is looked at.
-_READING = 3
+_READING = 3  # how many steps a member costs that is looked at
 # The longest pattern, in characters, and how many steps matching one may take at worst.
 _LONGEST_PATTERN = 300
 _MOST_MATCHING = 200_000

@@ -52,8 +52,7 @@ _DELTA_HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta",
 # An event that may stand anywhere.
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 _NOTHING_USED = Usage(0, 0)
-# Tokens of the context that servers leave empty.
-_WINDOW_MARGIN = 2
+_WINDOW_MARGIN = 2  # tokens of the context that servers leave empty
 
 
 class MessagesWriter(EventWriter):

@@ -18,8 +18,7 @@ _SPECIAL_IPV6 = tuple(IPv6Network(text) for text in ("2001::/23", "2001:db8::/32
 _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
 # IPv6 networks that embed an IPv4 address: network, prefix length, and how many bits follow the IPv4 address.
 _EMBEDDED = (("::ffff:0:0", 96, 0), ("::", 96, 0), ("::ffff:0:0:0", 96, 0), ("64:ff9b::", 96, 0), ("2002::", 16, 80))
-# Characters of a name.
-_LONGEST_NAME = 253
+_LONGEST_NAME = 253  # characters of a name
 
 
 def read_address(text: str) -> IPv4Address | IPv6Address | None:

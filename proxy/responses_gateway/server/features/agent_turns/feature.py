@@ -41,10 +41,8 @@ REPEATED_CALLS = Counter(
     ("model", "action"),
 )
 METRICS = (OUTCOMES, EARLY_ENDS, REPEATED_CALLS)
-# Items at the end of a request among which the output of a tool is looked for.
-_LAST_ITEMS = 64
-# Turns of users that are counted at once; of more, those that were counted last.
-_MOST_TURNS = 10_000
+_LAST_ITEMS = 64  # items at the end of a request among which the output of a tool is looked for
+_MOST_TURNS = 10_000  # turns of users that are counted at once; of more, those that were counted last
 
 
 async def _open(core: Core, _stack: AsyncExitStack) -> Opened:

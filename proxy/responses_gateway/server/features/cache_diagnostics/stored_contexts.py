@@ -23,10 +23,8 @@ from responses_gateway.state.prompt_hashes import PromptHashTable
 # Bytes of a thread that are written, and of its contexts the last ones, because that is done for each turn.
 LARGEST = 64 * 1024
 _MOST_WRITTEN = 4
-# Threads that are read or written at once: those that wait for a store that is away.
-MOST_AT_ONCE = 1_000
-# Messages whose checksums are known.
-_MOST_MESSAGES = 100_000
+MOST_AT_ONCE = 1_000  # threads that are read or written at once: those that wait for a store that is away
+_MOST_MESSAGES = 100_000  # messages whose checksums are known
 
 
 class _Thread(NamedTuple):

@@ -36,8 +36,7 @@ _APART: frozenset[Kind | None] = frozenset({"title", "auxiliary"})
 # Instead of the number of calls: half a call, which no later request has as the model wrote it.
 _CHANGED = -1
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-# Bytes of an answer that is compared with what the next request repeats of it.
-_LONGEST_ANSWER = 1024 * 1024
+_LONGEST_ANSWER = 1024 * 1024  # bytes of an answer that is compared with what the next request repeats of it
 
 
 class CacheTurns:

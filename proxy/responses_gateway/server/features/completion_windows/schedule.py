@@ -13,8 +13,7 @@ from typing import NamedTuple
 from responses_gateway.backend.idle import ModelLoad
 from responses_gateway.state.waiting import Due, Waiting
 
-# For how long the busiest moment counts, in seconds.
-MEMORY = 180.0
+MEMORY = 180.0  # for how long the busiest moment counts, in seconds
 # For how long backends are expected to be as busy as in the last minutes, and over how many seconds that is measured.
 _HORIZON = 7200.0
 _MEASURED = 600.0
@@ -26,8 +25,7 @@ SAFETY = 600.0
 _DOUBT = 1.2
 # Seconds after a deadline for which a response waits for a backend that serves its model.
 LATEST_START = 3600.0
-# Responses of a model that begin at a time.
-AT_ONCE = 32
+AT_ONCE = 32  # responses of a model that begin at a time
 
 
 class Startable(NamedTuple):

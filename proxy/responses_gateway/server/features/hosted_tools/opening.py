@@ -31,25 +31,21 @@ from responses_gateway.settings.hosted import SANDBOX
 from responses_gateway.version import __version__
 from responses_gateway.wire.errors import ApiError, read_error
 
-# Until a container runs, on a busy machine, in seconds.
-_STARTING = 15
+_STARTING = 15  # until a container runs, on a busy machine, in seconds
 # Seconds for a search, and for fetching and reading a page, because the model waits, and whoever waits for it.
 FETCH_SECONDS = 15
 # Bytes of a page, packed or not, because an article with its markup seldom has more; of a larger one the beginning is read.
 _PAGE_BYTES = 5_000_000
-# Results of a search of medium size, because models seldom open more.
-_SEARCH_RESULTS = 8
+_SEARCH_RESULTS = 8  # results of a search of medium size, because models seldom open more
 # Seconds for which a container is kept unused, with its variables and files, because those of OpenAI are kept as long.
 _IDLE_SECONDS = 1200
-# Bytes of the images that code makes.
-IMAGE_BYTES = 4 * 1024**2
+IMAGE_BYTES = 4 * 1024**2  # bytes of the images that code makes
 # A request for an image to a backend.
 _PATH = "images/generations"
 _HEADERS = (("Content-Type", "application/json"),)
 # Calls of a response for each turn that it may have: models that search call four or five tools at once.
 CALLS_FOR_EACH_TURN = 8
-# How much of a server's refusal the model reads, in characters.
-_LONGEST_REASON = 300
+_LONGEST_REASON = 300  # how much of a server's refusal the model reads, in characters
 
 
 def hosted_limits(settings: Settings) -> HostedLimits:

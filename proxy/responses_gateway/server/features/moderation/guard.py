@@ -32,8 +32,7 @@ _MOST_PIECES = 128
 _AT_ONCE = 4
 # Seconds for one answer, because the client waits for it before it gets anything, and a guard answers in a few tokens.
 SECONDS_OF_A_JUDGEMENT = 10.0
-# Tokens for an answer, the guard's thoughts included.
-_TOKENS = 1024
+_TOKENS = 1024  # tokens for an answer, the guard's thoughts included
 # How many texts are remembered as safe, because a conversation comes again with each request.
 _MOST_REMEMBERED = 20_000
 # The categories of Llama Guard.

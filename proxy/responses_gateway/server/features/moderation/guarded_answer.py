@@ -18,8 +18,7 @@ from responses_gateway.wire.tools import ToolTable
 
 # What takes the place of the rest of an answer that is held back.
 _FILTERED = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"content_filter"}]}\n\ndata: [DONE]\n\n'
-# How long a text may wait for the end of its sentence, in seconds.
-_LONGEST_WAIT = 1.0
+_LONGEST_WAIT = 1.0  # how long a text may wait for the end of its sentence, in seconds
 
 
 async def moderate(guard: Guard, prepared: PreparedRequest, settings: Settings) -> PreparedRequest:

@@ -15,12 +15,10 @@ from responses_gateway.wire.deltas import Delta, Finish, Reasoning, Refusal, Tex
 from responses_gateway.wire.sse import MOST_BUFFERED, SSEDecoder
 from responses_gateway.wire.tools import ToolTable
 
-# A text without the end of a sentence is judged when it is this long, in characters.
-LONGEST_SENTENCE = 600
+LONGEST_SENTENCE = 600  # a text without the end of a sentence is judged when it is this long, in characters
 # Most characters of a text that are judged before a part of it passes, because one question to the guard has few more.
 MOST_JUDGED = 7_000
-# A call is judged when it is complete, or when so many bytes are held.
-MOST_HELD = 1024 * 1024
+MOST_HELD = 1024 * 1024  # a call is judged when it is complete, or when so many bytes are held
 # Events of one read that pass together, in bytes: fewer than a question to the guard has characters.
 _PASS_TOGETHER = 4096
 _SENTENCE_END = re.compile(r"[.!?…:][\"'”’)\]*]*\s|[。！？\n]")

@@ -12,8 +12,7 @@ from responses_gateway.wire.chat import has_media, texts_in
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, invalid_request, server_error
 
-# Characters of the user's last words that the guard gets with an answer.
-_QUESTION = 2_000
+_QUESTION = 2_000  # characters of the user's last words that the guard gets with an answer
 # What stands in the place of a result, in the API's words.
 _NOT_JUDGED = {"type": "error", "code": "not_judged", "message": "There was nothing to judge."}
 _FAILED = {"type": "error", "code": "moderation_failed", "message": "The guard model could not judge this."}

@@ -19,8 +19,7 @@ from responses_gateway.wire.errors import ApiError, invalid_request
 # Calls in one answer.
 _LIMIT = 100
 _MOST = 1000
-# The largest reward, in bytes of JSON.
-_LARGEST_REWARD = 64 * 1024
+_LARGEST_REWARD = 64 * 1024  # the largest reward, in bytes of JSON
 # What stands around a reward in the body that has it.
 _AROUND_REWARD = 1024
 _JSON = "application/json"

@@ -15,10 +15,8 @@ from responses_gateway.wire.chat import texts_in
 # Fields of a chat request that a template may read before the messages.
 _BEFORE_MESSAGES = ("model", "tools", "reasoning_effort", "chat_template_kwargs", "verbosity")
 _REASONING = ("reasoning", "reasoning_content")
-# Bytes of a digest.
-_SIZE = 16
-# Answers of the model in a prompt that are looked for, the last ones.
-_MOST = 50
+_SIZE = 16  # bytes of a digest
+_MOST = 50  # answers of the model in a prompt that are looked for, the last ones
 
 
 class Link(NamedTuple):

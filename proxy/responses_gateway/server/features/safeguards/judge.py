@@ -28,8 +28,7 @@ from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.requests import ResponsesRequest
 
-# Seconds for all calls of an answer, because the client waits for them before it gets the end.
-SECONDS = 30.0
+SECONDS = 30.0  # seconds for all calls of an answer, because the client waits for them before it gets the end
 # Calls that are judged at the same time, and most calls of one answer.
 _AT_ONCE = 4
 MOST_CALLS = 64

@@ -37,10 +37,8 @@ from responses_gateway.stream.translator import Translator
 # Bytes of all sessions together that this process remembers, those used last; and sessions of one tenant.
 MOST = 64 * 1024 * 1024
 MOST_OF_TENANT = 2_000
-# Seconds between two writes, because a busy process is not to write for each request.
-_INTERVAL = 1.0
-# Requests that are written at a time, because nobody else can write meanwhile.
-_PORTION = 1_000
+_INTERVAL = 1.0  # seconds between two writes, because a busy process is not to write for each request
+_PORTION = 1_000  # requests that are written at a time, because nobody else can write meanwhile
 
 
 class RunningRequest(msgspec.Struct, frozen=True):

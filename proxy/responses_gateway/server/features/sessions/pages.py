@@ -22,8 +22,7 @@ from responses_gateway.server.http.routes import ASK_ALL
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.wire.errors import ApiError, invalid_request
 
-# Rows of an answer at most, and if nothing else is asked for.
-_MOST_ROWS = 1_000
+_MOST_ROWS = 1_000  # rows of an answer at most, and if nothing else is asked for
 # Parts that are read of the store for an answer: several workers may have one of each session.
 MOST_PARTS = 2_000
 _MOST_SEARCHED = 20_000  # for those with a name, which the store does not know

@@ -31,8 +31,7 @@ STRICT_FIRST_TOKEN = Histogram(
 # clients.
 _MOST_REFUSED = 256
 _MOST_LISTS = 1024
-# Most sets of tools of which it is known that a server has compiled them.
-_MOST_SETS = 4096
+_MOST_SETS = 4096  # most sets of tools of which it is known that a server has compiled them
 # Most sets of tools whose strict form is kept, and the most bytes of one that is: an agent sends the same with each request.
 _MOST_FORMS = 32
 _LARGEST_FORM = 128 * 1024

@@ -14,8 +14,7 @@ from responses_gateway.settings.background import WebhookEndpoint
 from responses_gateway.state.webhooks import Amounts, Left, WebhookTable
 from responses_gateway.wire.errors import ApiError
 
-# Deliveries in one answer.
-_MOST = 100
+_MOST = 100  # deliveries in one answer
 # What stands before the id of an event in the header `webhook-id`.
 _PREFIX = "wh_"
 

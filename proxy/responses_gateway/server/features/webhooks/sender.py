@@ -38,16 +38,12 @@ WEBHOOK_METRICS = (DELIVERIES, DELIVERIES_WAITING)
 # `_TIMEOUT`.
 INTERVAL = 1.0
 LEASE = 60.0
-# Seconds between two counts of what waits.
-COUNT_INTERVAL = 15.0
-# How long an endpoint may take to answer, in seconds.
-_TIMEOUT = 15.0
-# Events that are sent to one endpoint at a time.
-_AT_ONCE = 4
+COUNT_INTERVAL = 15.0  # seconds between two counts of what waits
+_TIMEOUT = 15.0  # how long an endpoint may take to answer, in seconds
+_AT_ONCE = 4  # events that are sent to one endpoint at a time
 # Seconds before the next attempt, by how many there were; the last one again and again.
 DELAYS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
-# After so many attempts an event is given up: about three days.
-MOST_ATTEMPTS = 72
+MOST_ATTEMPTS = 72  # after so many attempts an event is given up: about three days
 
 
 class Webhooks:

@@ -19,10 +19,8 @@ from responses_gateway.telemetry import logs
 # How long events collect after a write, in multiples of its duration and at most, in seconds.
 _REST = 15.0
 _LONGEST_REST = 0.05
-# Seconds until the store is tried again when it failed.
-RETRY = 0.5
-# Streams per write.
-_STREAMS = 256
+RETRY = 0.5  # seconds until the store is tried again when it failed
+_STREAMS = 256  # streams per write
 
 
 class RunningStream(Protocol):

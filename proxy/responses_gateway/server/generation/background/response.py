@@ -19,8 +19,7 @@ from responses_gateway.stream.stored import fail_stream, with_status
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.sse import DONE
 
-# Stored events that are kept in memory for followers in this process, in bytes.
-KEPT_BYTES = 64 * 1024
+KEPT_BYTES = 64 * 1024  # stored events that are kept in memory for followers in this process, in bytes
 
 _DONE = DONE.encode()
 _CODE = "server_error"

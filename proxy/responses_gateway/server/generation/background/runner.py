@@ -38,8 +38,7 @@ BEAT = 1.0
 SILENCE = 15.0
 _LAST_WRITES = 3.0
 
-# Responses that are prepared at the same time to be taken over.
-_TAKEN_AT_ONCE = 16
+_TAKEN_AT_ONCE = 16  # responses that are prepared at the same time to be taken over
 
 
 class Background:

@@ -19,10 +19,8 @@ from responses_gateway.wire.requests import parse_request
 # Seconds to wait for what was started together with the gateway: a backend that can continue an answer, and what is to be
 # known of it; and for a log of running responses that cannot be reached.
 TIMEOUT = 60.0
-# Seconds until the store is tried again when it failed.
-RETRY = 0.5
-# Seconds for which calls are repeated before other streams get their turn.
-SLICE = 0.01
+RETRY = 0.5  # seconds until the store is tried again when it failed
+SLICE = 0.01  # seconds for which calls are repeated before other streams get their turn
 
 
 async def resume(responses: Responses, autoconfiguration: Autoconfiguration, table: RunningTable, orphan: Orphan) -> Creation:

@@ -10,8 +10,7 @@ from responses_gateway.wire.requests import ResponsesRequest
 
 REVIEW_MODEL = "codex-auto-review"
 SESSION_HEADER = "session-id"
-# Sessions that are remembered, the last ones used.
-_SESSIONS = 1024
+_SESSIONS = 1024  # sessions that are remembered, the last ones used
 
 
 class CodexSessions:

@@ -20,8 +20,7 @@ from responses_gateway.server.protocols.interface import BodyForm
 from responses_gateway.state.records import HistoryMemory, KnownItems
 from responses_gateway.wire.errors import ApiError
 
-# Smaller bodies, in bytes, are read as fast as they are compared.
-SMALLEST = 32 * 1024
+SMALLEST = 32 * 1024  # smaller bodies, in bytes, are read as fast as they are compared
 # Larger ones are rare, and what is done here with a body is done in the event loop.
 _LARGEST = 4 * 1024 * 1024
 # What is kept of a body takes about so many times its size if all of it is ASCII, or not: its bytes, the items, and the

@@ -45,8 +45,7 @@ from responses_gateway.telemetry.tracing import Trace, Tracing
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
 
-# So many requests at most wait to be reported, because streams wait while they are.
-_MOST_WAITING = 100
+_MOST_WAITING = 100  # so many requests at most wait to be reported, because streams wait while they are
 # A request that has ended, and the label of its model.
 Labelled: TypeAlias = tuple[RequestFacts, str]
 # Gets requests that were reported, several at a time.

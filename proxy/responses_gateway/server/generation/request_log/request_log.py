@@ -29,8 +29,7 @@ from responses_gateway.wire.hosted import MadeCall
 from responses_gateway.wire.json_text import sendable
 
 _ANONYMOUS = Account()
-# Characters of what a client calls itself.
-_LONGEST_NAME = 80
+_LONGEST_NAME = 80  # characters of what a client calls itself
 
 
 async def settle(reservation: Reservation | None, translator: Translator) -> None:

@@ -12,8 +12,7 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
 
-# A longer stream is not checked, in bytes.
-_LIMIT = 4 * 1024 * 1024
+_LIMIT = 4 * 1024 * 1024  # a longer stream is not checked, in bytes
 # Finds what is wrong with a stream.
 Rules: TypeAlias = Callable[[bytes], Iterable[Violation]]
 

@@ -24,10 +24,8 @@ from responses_gateway.wire.deltas import Usage
 UNKNOWN = Usage(None, None)
 # Seconds between two additions to the store, because a busy process is not to write for each request.
 _INTERVAL = 1.0
-# Seconds for which what has ended is collected after a pause.
-_SOON = 0.02
-# Days for which usage is kept.
-DAYS_KEPT = 400
+_SOON = 0.02  # seconds for which what has ended is collected after a pause
+DAYS_KEPT = 400  # days for which usage is kept
 # The values of all labels, the day first.
 Row = tuple[Any, ...]
 # Amounts by the values of some labels.

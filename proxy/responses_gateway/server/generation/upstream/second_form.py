@@ -23,8 +23,7 @@ from responses_gateway.server.generation.upstream.chat_call import ChatCall, Str
 from responses_gateway.wire.added_fields import CALLS_IN_TEXT, LIMIT, field_at
 from responses_gateway.wire.errors import ApiError
 
-# Other forms of a request that are tried: all that there are.
-_MOST_ATTEMPTS = 20
+_MOST_ATTEMPTS = 20  # other forms of a request that are tried: all that there are
 # Bytes of tools whose form is kept.
 _LONGEST_TOOLS = 256 * 1024
 _REFUSED = "the backend refuses it"
