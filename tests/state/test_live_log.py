@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,8 +30,9 @@ from responses_gateway.state import (
 )
 from tests.judges import judge_stream
 from tests.server.generation.test_takeover import silence, stuck
-from tests.server.running_gateway import Served, ask, assert_error, events_of, gateway, post, run, until
+from tests.server.running_gateway import LOOPS, Served, ask, assert_error, events_of, gateway, post, run, until
 from tests.state.database_servers import RedisServer
+from tests.waiting import PATIENCE
 
 SLOW = "tokens: 120 tps: 60"
 ENDLESS = "scenario: long tokens: 5000 tps: 100"
@@ -395,3 +399,35 @@ def test_a_server_that_cannot_be_reached_stops_the_start(url: str) -> None:
         assert "secret" not in str(refused.value)
 
     run(test())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_server_that_closes_every_connection_at_once_is_one_that_is_gone(loop: str) -> None:
+    """As a proxy does in front of a server that is gone: the connection ends while the first command is written."""
+    redis = pytest.importorskip("responses_gateway.state.redis")
+
+    async def test() -> None:
+        log = redis.RedisLog(f"redis://127.0.0.1:{listener.getsockname()[1]}")
+        for _ in range(200):
+            reads = (log.read("resp_1", -1, 0) for _ in range(8))
+            assert {type(outcome) for outcome in await asyncio.gather(*reads, return_exceptions=True)} == {EventsUnavailable}
+        await log.close()
+
+    with socket.create_server(("127.0.0.1", 0), backlog=200) as listener:
+        listener.settimeout(PATIENCE)
+        closing = threading.Thread(target=close_each, args=(listener, ended := threading.Event()))
+        closing.start()
+        try:
+            run(test(), loop)
+        finally:
+            ended.set()
+            socket.create_connection(listener.getsockname()).close()
+            closing.join()
+
+
+def close_each(listener: socket.socket, ended: threading.Event) -> None:
+    """Reset all connections to a server."""
+    while not ended.is_set():
+        connection, _ = listener.accept()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()

@@ -107,8 +107,7 @@ class RedisLog:
         waits = within > 0 and not self._waiting.locked()
         if waits:
             async with self._waiting:
-                blocking = ("COUNT", _PIECES, "BLOCK", max(1, int(within * 1000)))
-                rows = _rows(await _send(self._readers, "XREAD", *blocking, *query))
+                rows = _rows(await _send(self._readers, "XREAD", "COUNT", _PIECES, "BLOCK", max(1, int(within * 1000)), *query))
         else:
             rows = _rows(await _send(self._commands, "XREAD", "COUNT", _PIECES, *query))
         if rows and rows[0].first <= after + 1:
@@ -196,6 +195,8 @@ async def _uncancelled(command: Awaitable[T]) -> T:
     cancelled = task.cancelling()
     try:
         return await command
+    except RuntimeError as error:  # of uvloop, for a connection that the server has closed before anything was sent
+        raise exceptions.ConnectionError(str(error)) from error
     finally:
         if task.cancelling() > cancelled:
             raise asyncio.CancelledError
