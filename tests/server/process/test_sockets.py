@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import datetime
 import os
+import resource
 import signal
 import socket
 import ssl
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
@@ -66,6 +68,24 @@ def test_all_addresses_are_those_of_both_kinds() -> None:
                 for host in ("127.0.0.1", "[::1]"):
                     async with session.get(f"http://{host}:{port}/v1/models") as answer:
                         assert answer.status == 200
+
+    run(test())
+
+
+@WORKERS
+def test_a_low_limit_of_open_files_is_raised(workers: tuple[str, ...]) -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    first = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (128, {most}))"
+    question = {**QUESTION, "input": "tokens: 1000 tps: 1"}
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            running = await stack.enter_async_context(program(*SIMULATED, *workers, first=first))
+            session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+            for _ in range(100):
+                answer = await session.post(f"{running.url}/v1/responses", json=question)
+                stack.callback(answer.close)
+                assert answer.status == 200
 
     run(test())
 
