@@ -17,16 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from responses_gateway.commands import Unusable
-from responses_gateway.commands.gateway_offer import (
-    DEFAULT_URL,
-    BackendDown,
-    Offer,
-    ask,
-    is_on_this_machine,
-    offer_of,
-    read_url,
-)
+from responses_gateway.commands import Unusable, gateway_offer
 from responses_gateway.commands.local_servers import choose_server, find_servers, suggested
 from responses_gateway.settings import CONFIG_VARIABLE, variable
 
@@ -49,8 +40,8 @@ def add_gateway_arguments(parser: argparse.ArgumentParser, default_model: str) -
     """Add which gateway is used, or how one is started; `default_model` says which model is used if none is named."""
     parser.add_argument(
         "--url",
-        help=f"gateway to use (default: {DEFAULT_URL}, unless --backend, --simulator or --config is given); if none answers "
-        "there, you are asked whether to start one in front of a model server on this machine",
+        help=f"gateway to use (default: {gateway_offer.DEFAULT_URL}, unless --backend, --simulator or --config is given); "
+        "if none answers there, you are asked whether to start one in front of a model server on this machine",
     )
     parser.add_argument("--backend", metavar="URL", help="start a gateway in front of this Chat Completions server")
     parser.add_argument("--simulator", action="store_true", help="start a gateway in front of a simulated backend")
@@ -62,7 +53,7 @@ def add_gateway_arguments(parser: argparse.ArgumentParser, default_model: str) -
 def run_with_gateway(args: argparse.Namespace, home: Path, start: Callable[[str], int]) -> int:
     """Run `start` with the URL of a gateway, whose log is in `home` if it is started here. Returns what that returns. Raises
     `Unusable`."""
-    url = read_url(args.url or DEFAULT_URL)
+    url = gateway_offer.read_url(args.url or gateway_offer.DEFAULT_URL)
     try:
         home.mkdir(parents=True, exist_ok=True)
         with _gateway(url, args, home / "gateway.log") as address:
@@ -73,11 +64,11 @@ def run_with_gateway(args: argparse.Namespace, home: Path, start: Callable[[str]
         raise Unusable(str(error)) from None
 
 
-def offer_at(url: str, args: argparse.Namespace) -> Offer:
+def offer_at(url: str, args: argparse.Namespace) -> gateway_offer.Offer:
     """Return what the gateway offers. Raises `Unusable`, which names the backend if that is what does not answer."""
     try:
-        return offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
-    except BackendDown as error:
+        return gateway_offer.offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
+    except gateway_offer.BackendDown as error:
         if not args.backend:
             raise
         raise Unusable(f"the backend {args.backend} does not answer: is it running, and is --backend right?") from error
@@ -92,7 +83,7 @@ def _gateway(url: str, args: argparse.Namespace, log: Path) -> Iterator[str]:
     if not wants_own and _answers(url):
         yield url
         return
-    if not is_on_this_machine(url):
+    if not gateway_offer.is_on_this_machine(url):
         raise Unusable(f"no gateway answers at {url}: is it running, and is --url right?")
     if not wants_own and not any(os.environ.get(name) for name in _WITH_BACKEND):
         servers = find_servers()
@@ -175,7 +166,7 @@ def _answers(url: str) -> bool:
 
 
 def _health(url: str) -> httpx.Response:
-    return ask("GET", f"{url.removesuffix('/v1')}/health", timeout=_REQUEST_TIMEOUT)
+    return gateway_offer.ask("GET", f"{url.removesuffix('/v1')}/health", timeout=_REQUEST_TIMEOUT)
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from responses_gateway.parsers.arguments import OuterMarkers
@@ -56,26 +57,19 @@ def key_of(groups: Mapping[str, str | None], syntax: TaggedParameters, declared:
     return bare if bare in declared and key not in declared else key
 
 
+@dataclass(eq=False)
 class Headers:
     """Reads headers ahead. Each of its methods returns None if more text is needed to tell."""
 
-    def __init__(
-        self,
-        syntax: TaggedParameters,
-        call: CallFormat,
-        name: str,
-        places: Places,
-        deltas: DeltaBuffer,
-        declared: Collection[str],
-    ) -> None:
-        """`name` is that of the tool that is called, `declared` are its parameters."""
-        self._syntax = syntax
-        self._call = call
-        self._name = name
-        self._places = places
-        self._deltas = deltas
-        self._declared = declared
-        self.pattern = compiled(syntax.header)
+    _syntax: TaggedParameters
+    _call: CallFormat
+    _name: str  # of the tool that is called
+    _places: Places
+    _deltas: DeltaBuffer
+    _declared: Collection[str]  # the parameters of the tool
+
+    def __post_init__(self) -> None:
+        self.pattern = compiled(self._syntax.header)
 
     def named_again(self, text: str, at: int) -> int | None:
         """Return the end of a header of this call, once more, whose opening ends at `at`; `at` if it is another one, None if

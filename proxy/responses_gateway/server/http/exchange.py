@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
 from io import BytesIO
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -43,24 +44,18 @@ class NoRoomError(ApiError, TimeoutError):
         super().__init__(503, _NO_ROOM, type="server_error", code="server_error", retry_after=_RETRY_AFTER)
 
 
+@dataclass(eq=False)
 class Bodies:
-    """The bodies that one process holds. `largest` is the limit for one of them, `together` for all, in bytes. `show_size` is
-    called by `report`, and `make_room` when half of the room is taken."""
+    """The bodies that one process holds."""
 
-    def __init__(
-        self,
-        largest: int,
-        together: int,
-        count_refusal: Callable[[], None],
-        show_size: Callable[[float], None],
-        make_room: Callable[[], None],
-    ) -> None:
+    largest: int  # the limit for one of them, in bytes
+    _together: int  # the limit for all, in bytes
+    _count_refusal: Callable[[], None]
+    _show_size: Callable[[float], None]  # called by `report`
+    _make_room: Callable[[], None]  # called when half of the room is taken
+
+    def __post_init__(self) -> None:
         self.size = 0
-        self.largest = largest
-        self._together = together
-        self._count_refusal = count_refusal
-        self._show_size = show_size
-        self._make_room = make_room
         self._arriving: set[Body] = set()
         self._queue = FairQueue(1, 1)
 

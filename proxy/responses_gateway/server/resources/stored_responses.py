@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -33,17 +34,15 @@ _LAST_NUMBER = 2**53
 _DIGITS = 17
 
 
+@dataclass(eq=False)
 class StoredResponses:
     """Serves the paths of responses in the store."""
 
-    def __init__(
-        self, store: Store, background: Background, encryption: Encryption, live: LiveSettings, tracing: Tracing | None
-    ) -> None:
-        self._store = store
-        self._background = background
-        self._encryption = encryption
-        self._live = live
-        self._tracing = tracing
+    _store: Store
+    _background: Background
+    _encryption: Encryption
+    _live: LiveSettings
+    _tracing: Tracing | None
 
     async def read(self, request: web.Request) -> web.StreamResponse:
         """Answer `GET` with the response as it was, or as it is by now; with `stream` with its events."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -61,35 +62,26 @@ _CUT = (
 )
 
 
+@dataclass(eq=False)
 class RequestReports:
     """Reports the requests of one process. `metrics.flush` flushes them, too."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        usage: TokenUsage,
-        history: RecentRequests | None,
-        tracing: Tracing | None,
-        gen_ai: GenAiMetrics | None,
-        *,
-        logs_lines: bool,
-    ) -> None:
-        """`usage` counts tokens. Where that is turned on, `history` remembers requests for the window, `tracing` begins traces,
-        `gen_ai` counts under the names of OpenTelemetry. `logs_lines`: each request has a line in the log."""
-        self.metrics = metrics
-        self.history = history
-        self.tracing = tracing
-        self.gen_ai = gen_ai
+    metrics: Metrics
+    usage: TokenUsage  # counts tokens
+    history: RecentRequests | None  # remembers requests for the window
+    tracing: Tracing | None  # begins traces
+    gen_ai: GenAiMetrics | None  # counts under the names of OpenTelemetry
+    logs_lines: bool  # each request has a line in the log
+
+    def __post_init__(self) -> None:
         self.running = 0  # requests
         self.relaying: dict[RequestFacts, Callable[[], Usage]] = {}  # those that are only relayed, with what each has used
-        self.usage = usage
         # Filled while the gateway opens, as `Additions` are: who gets the requests, and labels by which usage is divided, too.
         self.readers: list[Reader] = []
         self.divisions: dict[str, Divide] = {}
-        self._logs_lines = logs_lines
         self._ended: list[RequestFacts] = []
         self._warned: set[tuple[str, str]] = set()  # of what, for which model
-        metrics.samplers.append(self.flush)
+        self.metrics.samplers.append(self.flush)
 
     def add(self, facts: RequestFacts, trace: Trace | None) -> None:
         """Take a request that has ended."""
@@ -135,7 +127,7 @@ class RequestReports:
                 self._observe(self.gen_ai, facts)
         for facts, model in labelled:
             self._warn(facts, model)
-        if self._logs_lines:
+        if self.logs_lines:
             self._log(ended)
         if self.history is not None:
             self.history.add(ended)
