@@ -250,7 +250,8 @@ def test_a_file_that_takes_nothing_more_is_a_matter_of_its_operator(limit: str, 
         store = str(tmp_path / "x.sqlite3")
         async with serving(create_app()) as url, gateway(url, store=store) as served:
             first = (await post(served)).final["id"]
-            await database(served).run(lambda sql: sql.execute(f"PRAGMA {limit}").fetchall())
+            with suppress(StoreUnavailable):  # what is done in one transaction with it is refused already
+                await database(served).run(lambda sql: sql.execute(f"PRAGMA {limit}").fetchall())
             large = {"input": "x" * 1_000_000, "background": True, "stream": False}
             assert assert_error(await post(served, large), 503) == message
             if "query_only" in limit:  # then not even a response can be continued
@@ -259,6 +260,27 @@ def test_a_file_that_takes_nothing_more_is_a_matter_of_its_operator(limit: str, 
             assert (await post(served)).final["status"] == "completed"
             async with gateway(url, store=store) as again:  # with another connection, which has no limit
                 await assert_there(again, first)
+
+    run(test())
+
+
+def test_a_postgresql_without_room_is_a_matter_of_its_operator(postgres_url: str) -> None:
+    statements = (
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE disk_full; END'",
+        "CREATE TRIGGER refuse BEFORE INSERT ON responses FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )
+
+    async def test() -> None:
+        async with serving(create_app()) as url, gateway(url, store=postgres_url) as served:
+            first = (await post(served)).final["id"]
+            with psycopg.connect(postgres_url, autocommit=True) as other:
+                for statement in statements:
+                    other.execute(statement)
+                message = assert_error(await post(served, background=True, stream=False), 503)
+                assert message == "The store of this gateway has no room: its operator has to make some on its disk."
+                assert (await post(served)).final["store"] is False
+                other.execute("DROP TRIGGER refuse ON responses")
+            await assert_there(served, first)
 
     run(test())
 

@@ -21,6 +21,10 @@ class StoreUnavailable(Exception):
     for_clients = "The store of this gateway cannot be reached. Please try again."
 
 
+# The message for clients of a store whose disk is full: it does not help to try again.
+NO_ROOM = "The store of this gateway has no room: its operator has to make some on its disk."
+
+
 class EventsUnavailable(StoreUnavailable):
     """The log of running responses cannot be reached. The message is for operators."""
 

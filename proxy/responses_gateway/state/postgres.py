@@ -17,7 +17,7 @@ import psycopg
 from psycopg import IsolationLevel, errors
 from psycopg.conninfo import conninfo_to_dict
 
-from responses_gateway.state.interfaces import Rows, Sql, StoreUnavailable, storable
+from responses_gateway.state.interfaces import NO_ROOM, Rows, Sql, StoreUnavailable, storable
 from responses_gateway.state.schema import POSTGRES, create_tables
 
 T = TypeVar("T")
@@ -114,7 +114,10 @@ class Postgres:
                     connection.close()
                 if attempt:
                     break
-        raise StoreUnavailable(str(last)) from last
+        unavailable = StoreUnavailable(str(last))
+        if isinstance(last, errors.DiskFull):
+            unavailable.for_clients = NO_ROOM
+        raise unavailable from last
 
     def _once(self, work: Callable[[Sql], T], isolation: IsolationLevel, *, again: bool = False) -> T:
         connection = self._connection()

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from responses_gateway.state.interfaces import Rows, Sql, StoreUnavailable, storable
+from responses_gateway.state.interfaces import NO_ROOM, Rows, Sql, StoreUnavailable, storable
 from responses_gateway.state.schema import SQLITE, OtherSchema, create_tables
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 # What clients are told of a file that takes nothing more, and whom to ask, because it does not help to try again.
 _UNWRITABLE = {
     sqlite3.SQLITE_READONLY: "The store of this gateway cannot be written: its operator has to make the file writable.",
-    sqlite3.SQLITE_FULL: "The store of this gateway has no room: its operator has to make some on its disk.",
+    sqlite3.SQLITE_FULL: NO_ROOM,
 }
 BUSY_TIMEOUT = 10  # how long a transaction waits for one of another process, in seconds
 # How long the next ones wait when it was too long.
