@@ -64,6 +64,19 @@ def test_a_result_that_only_some_parsers_read_is_read() -> None:
     run(test())
 
 
+def test_a_byte_order_mark_before_the_first_event_is_no_part_of_it() -> None:
+    async def test() -> None:
+        async def answer(_request: web.Request, message: dict[str, Any]) -> Any:
+            data = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": text_result("done")})
+            return web.Response(body=f"\ufeffdata: {data}\n\n".encode(), headers={"Content-Type": "text/event-stream"})
+
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            served.answers["tools/call"] = answer
+            assert (await servers.call_tool("alice", PEER, "echo", {})).text == "done"
+
+    run(test())
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_events_are_read_however_they_are_written(end: str) -> None:
     """In pieces of one byte, with comments, several lines of data, other events and announcements before the answer."""

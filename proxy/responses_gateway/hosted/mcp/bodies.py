@@ -59,7 +59,7 @@ class _Event:
 
     def add(self, line: bytes) -> None:
         """Add a line, which is not empty."""
-        name, _, value = line.partition(b":")
+        name, _, value = line.removeprefix(b"\xef\xbb\xbf").partition(b":")  # .NET begins a text with this mark
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
         elif name in _FIELDS and len(value) <= _LONGEST_FIELD:
