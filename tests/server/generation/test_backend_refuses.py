@@ -23,6 +23,7 @@ from tests.server.scripted_backend import (
     Play,
     answering,
     backend,
+    chunked,
     refusing,
     text_stream,
 )
@@ -95,6 +96,19 @@ def test_a_head_that_is_none_is_a_502(head: bytes) -> None:
     async def test() -> None:
         for answer in await refusal_of(answering(head)):
             assert_error(answer, 502, "server_error")
+
+    run(test())
+
+
+@pytest.mark.parametrize("encoding", [b"br", b"zstd"])
+def test_an_answer_that_cannot_be_unpacked_is_not_said_to_be_none(encoding: bytes) -> None:
+    head = HEAD[:-2] + b"Content-Encoding: %b\r\n\r\n" % encoding
+
+    async def test() -> None:
+        for answer in await refusal_of(answering(head, chunked(b"packed"))):
+            assert_error(answer, 502, "server_error")
+            assert "cannot be read" in answer.json["error"]["message"]
+            assert "gzip" in answer.json["error"]["message"]
 
     run(test())
 
