@@ -16,7 +16,7 @@ from aiohttp import web
 
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.mcp.connections import McpConnections
-from responses_gateway.hosted.mcp.http import Resolve, resolve
+from responses_gateway.hosted.mcp.http import Resolve
 from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint, ToolResult
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
 from responses_gateway.wire.mcp import McpServer
@@ -57,7 +57,7 @@ async def connections(
     limits: McpLimits = LIMITS,
     hosts: tuple[str, ...] = (),
     clock: Callable[[], float] | None = None,
-    find: Resolve = resolve,
+    find: Resolve | None = None,
     lines: list[str] | None = None,
 ) -> AsyncIterator[McpConnections]:
     """Open connections that leave no task behind."""

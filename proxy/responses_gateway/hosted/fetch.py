@@ -51,7 +51,7 @@ class Fetcher:
         self, *, timeout: float, max_bytes: int, private_hosts: Collection[str] = (), resolver: AbstractResolver | None = None
     ) -> None:
         """`timeout` in seconds for a page with its redirects; `private_hosts` may be fetched though they are not public;
-        `resolver` asks the DNS, by default aiohttp's does."""
+        `resolver` asks the DNS."""
         self._timeout = timeout
         self._max_bytes = max_bytes
         self._private_hosts = AllowedHosts.read(private_hosts)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import socket
 
-import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from responses_gateway.hosted.name_lookups import NameLookups
 from responses_gateway.wire.hosts.addresses import is_public
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
 from responses_gateway.wire.hosts.public_urls import may_be_private
@@ -23,9 +23,9 @@ class PublicResolver(AbstractResolver):
     """Resolves names to public addresses. Those of allowed private hosts may have others."""
 
     def __init__(self, private_hosts: AllowedHosts, resolver: AbstractResolver | None = None) -> None:
-        """Create it inside the running event loop. `resolver` is the one that asks the DNS, by default aiohttp's."""
+        """Create it inside the running event loop. `resolver` is the one that asks the DNS."""
         self._private_hosts = private_hosts
-        self._resolver = aiohttp.DefaultResolver() if resolver is None else resolver
+        self._resolver = resolver or NameLookups()
 
     async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> list[ResolveResult]:
         """Return the addresses that may be used. Raise `PrivateAddressError` if there are only others."""

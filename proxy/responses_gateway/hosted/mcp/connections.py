@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -19,8 +20,9 @@ from responses_gateway.ended_tasks import KeptTasks
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.mcp.connection import Log, ServerConnection
 from responses_gateway.hosted.mcp.failures import ConnectionLost, lost, protocol_failure, timed_out
-from responses_gateway.hosted.mcp.http import Resolve, resolve, tls_context
+from responses_gateway.hosted.mcp.http import Resolve, tls_context
 from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint, ToolCaller, ToolResult
+from responses_gateway.hosted.name_lookups import NameLookups
 from responses_gateway.hosted.result_text import untrusted_text
 from responses_gateway.wire.hosted import McpSession
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
@@ -66,15 +68,16 @@ class McpConnections:
         log: Log,
         *,
         clock: Callable[[], float] = time.monotonic,
-        find: Resolve = resolve,
+        find: Resolve | None = None,
     ) -> None:
-        """`servers` are those of the operator, by label; `hosts` those to which requests may connect."""
+        """`servers` are those of the operator, by label; `hosts` those to which requests may connect, whose addresses
+        are what `find` returns."""
         self._servers = servers
         self._hosts = hosts
         self._limits = limits
         self._log = log
         self._clock = clock
-        self._find = find
+        self._find = find or partial(_addresses, NameLookups())
         self._entries: OrderedDict[_Key, _KnownServer] = OrderedDict()
         self.open: set[ServerConnection] = set()
         self._closed = False
@@ -276,3 +279,7 @@ def read_result(result: CallToolResult) -> ToolResult:
     """Return the text of a result, which `MessageReader` has made of its contents, and its structured content."""
     text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
     return ToolResult(untrusted_text(text), result.structured_content, result.is_error)
+
+
+async def _addresses(lookups: NameLookups, host: str, port: int) -> list[str]:
+    return list(dict.fromkeys(address["host"] for address in await lookups.resolve(host, port)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -19,7 +17,7 @@ from responses_gateway.hosted.mcp.messages import MessageReader
 from responses_gateway.hosted.mcp.servers import HttpEndpoint
 from responses_gateway.wire.hosts.addresses import is_public
 
-Resolve = Callable[[str, int], Awaitable[list[str]]]
+Resolve = Callable[[str, int], Awaitable[list[str]]]  # the addresses of a host; raises `OSError`
 
 _TIMEOUT = 30.0  # for writing, and for getting one of the connections
 # For reading: a server may hold a stream open. Calls have limits of their own.
@@ -50,12 +48,6 @@ class HttpErrorAnswer(NamedTuple):
 
     status: int
     explained: bool
-
-
-async def resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of a host. Raises `OSError`."""
-    answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in answers))
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
