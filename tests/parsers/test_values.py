@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from responses_gateway.parsers import parser
 from responses_gateway.parsers.arguments.values import dumps, escape, given, obvious, typed, types_of
+from responses_gateway.wire.deltas import ToolArguments
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,11 @@ from responses_gateway.parsers.arguments.values import dumps, escape, given, obv
         ("[1", {"array"}, "[1"),
         ("[" * 100_000, {"array"}, "[" * 100_000),
         ("5", {"array"}, 5),
+        ("5", {"array", "string"}, "5"),
+        ("true", {"object", "string"}, "true"),
+        ("[1]", {"object", "string"}, "[1]"),
+        ("(1, 2)", {"array", "string"}, "(1, 2)"),
+        ('["a"]', {"array", "string"}, ["a"]),
     ],
 )
 def test_text_becomes_the_first_type_that_fits(text: str, types: set[str], value: Any) -> None:
@@ -68,6 +75,10 @@ def test_text_becomes_the_first_type_that_fits(text: str, types: set[str], value
         ({"$ref": "#/missing/deep"}, {"string"}),
         ({"$ref": "#/$defs/count/type/x"}, {"string"}),
         ({"anyOf": "nonsense", "enum": 3}, {"string"}),
+        ({"properties": {"a": {}}}, {"object"}),
+        ({"anyOf": [{"items": {}}, {"type": "null"}]}, {"array", "null"}),
+        ({"type": "integer", "nullable": True}, {"integer", "null"}),
+        ({"type": "integer", "nullable": False}, {"integer"}),
     ],
 )
 def test_the_types_of_a_schema(schema: Any, types: set[str]) -> None:
@@ -111,3 +122,21 @@ def test_schemas_that_refer_to_each_other_are_each_followed_once() -> None:
     began = time.process_time()
     assert types_of({"$ref": "#/$defs/k0"}, {"$defs": kinds}) == {"integer"}
     assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("edit", [{"$ref": "#/$defs/edit"}, {"anyOf": [{"$ref": "#/$defs/edit"}, {"type": "null"}]}])
+def test_members_of_a_schema_that_is_referred_to_have_its_types(edit: Any) -> None:
+    """Pydantic writes every model within a model so."""
+    mark = "]<]minimax[>["
+    members = {"line": {"type": "string"}, "text": {"type": "string"}, "count": {"type": "integer"}}
+    schema = {
+        "properties": {"edits": {"type": "array", "items": edit}},
+        "$defs": {"edit": {"type": "object", "properties": members}},
+    }
+    values = {"line": "7", "text": "true", "count": "3"}
+    elements = "".join(f"{mark}<{name}>{value}{mark}</{name}>" for name, value in values.items())
+    call = f'{mark}<invoke name="edit">{mark}<edits>{mark}<item>{elements}{mark}</item>{mark}</edits>{mark}</invoke>'
+    reader = parser(None, "minimax_m3", schemas={"edit": schema})
+    deltas = [*reader.feed(f"{mark}<tool_call>{call}{mark}</tool_call>"), *reader.finish("stop")]
+    arguments = "".join(delta.text for delta in deltas if isinstance(delta, ToolArguments))
+    assert json.loads(arguments) == {"edits": [{"line": "7", "text": "true", "count": 3}]}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from responses_gateway.parsers.arguments import NamedCallReader, ReadStatus
-from responses_gateway.parsers.arguments.values import STRING, ParameterTypes, dumps, escape, obvious, typed, types_of
+from responses_gateway.parsers.arguments.values import STRING, ParameterTypes, dumps, escape, obvious, parts_of, typed, types_of
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.format import CallFormat, NestedElements
 from responses_gateway.parsers.lexer import UNDECIDED, Lexer, skip_spaces
@@ -172,13 +172,13 @@ class ElementsReader(NamedCallReader):
         if not self._stack:
             return False
         element = self._stack[-1]
-        return element.name == name and element.blank and not element.children and name not in _members(element.schema)
+        return element.name == name and element.blank and not element.children and name not in self._members(element.schema)
 
     def _is_next(self, name: str) -> bool:
         """Tell whether a tag inside an element is that of a parameter of the tool that has not come yet: the element, which has
         no such member, was left open."""
         new = name in self._types.properties and name not in self._keys
-        return new and bool(self._stack) and name not in _members(self._stack[-1].schema)
+        return new and bool(self._stack) and name not in self._members(self._stack[-1].schema)
 
     def _misplaced(self, text: str) -> None:
         """Keep a tag that does not belong here: in the open value, or as stray text."""
@@ -203,11 +203,15 @@ class ElementsReader(NamedCallReader):
 
     def _schema_of(self, name: str) -> Any:
         parent = self._stack[-1].schema if self._stack else self._root
-        if not isinstance(parent, Mapping):
-            return None
-        if name == _ENTRY and "items" in parent:
-            return parent["items"]
-        return _members(parent).get(name)
+        for part in parts_of(parent, self._root):
+            if name == _ENTRY and "items" in part:
+                return part["items"]
+        return self._members(parent).get(name)
+
+    def _members(self, schema: Any) -> dict[str, Any]:
+        """Return the properties that a schema declares."""
+        declared = (part.get("properties") for part in parts_of(schema, self._root))
+        return {name: member for members in declared if isinstance(members, Mapping) for name, member in members.items()}
 
     def _add(self, piece: str) -> None:
         element = self._stack[-1]
@@ -261,9 +265,3 @@ class ElementsReader(NamedCallReader):
         else:
             self._deltas.arguments("}" if self._keys else "{}")
         self.status = ReadStatus.DONE
-
-
-def _members(schema: Any) -> Mapping[str, Any]:
-    """Return the properties that a schema declares."""
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    return properties if isinstance(properties, Mapping) else {}

@@ -25,11 +25,12 @@ _ALIASES = {
     **dict.fromkeys(("str", "text", "varchar", "char", "enum"), "string"),
     **dict.fromkeys(("int", "int32", "int64", "uint", "uint32", "uint64", "long", "short", "unsigned"), "integer"),
     **dict.fromkeys(("float", "float32", "float64", "double"), "number"),
-    **dict.fromkeys(("bool",), "boolean"),
-    **dict.fromkeys(("dict",), "object"),
+    **{"bool": "boolean", "dict": "object"},
     **dict.fromkeys(("arr", "list", "sequence"), "array"),
 }
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array", type(None): "null"}
+# What a schema means that names no type.
+_SHAPES = {"properties": "object", "additionalProperties": "object", "items": "array", "prefixItems": "array"}
 STRING = frozenset({"string"})
 _MOST = 1000  # schemas within schemas, and references, that are followed
 
@@ -50,22 +51,25 @@ def dumps(value: Any) -> str:
 
 
 def types_of(schema: Any, root: Mapping[str, Any]) -> frozenset[str]:
-    """Return the JSON types that a schema allows; "string" where it names none. Local references are followed."""
-    types: set[str] = set()
+    """Return the JSON types that a schema allows; "string" where it names none."""
+    return frozenset().union(*map(_own_types, parts_of(schema, root))) or STRING
+
+
+def parts_of(schema: Any, root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """List the schemas that a schema consists of: itself, its branches, and what local references in them stand for."""
+    parts: dict[int, Mapping[str, Any]] = {}  # each once, because those that refer to each other have endless paths
     left = [schema]
-    seen: set[int] = set()  # each once, because schemas that refer to each other have more paths than anybody could follow
-    while left and len(seen) < _MOST:
+    while left and len(parts) < _MOST:
         part = left.pop()
-        if isinstance(part, Mapping) and id(part) not in seen:
-            seen.add(id(part))
-            types |= _own_types(part)
+        if isinstance(part, Mapping) and id(part) not in parts:
+            parts[id(part)] = part
             for key in ("anyOf", "oneOf", "allOf"):
                 branches = part.get(key)
                 left += branches if isinstance(branches, list) else []
             reference = part.get("$ref")
             if isinstance(reference, str) and reference.startswith("#/"):
                 left.append(referred(reference, root))
-    return frozenset(types) or STRING
+    return list(parts.values())
 
 
 class ParameterTypes:
@@ -95,17 +99,18 @@ class ParameterTypes:
 
 def _own_types(schema: Mapping[str, Any]) -> set[str]:
     """Return the types that a schema names itself."""
-    types: set[str] = set()
     named = schema.get("type")
-    for name in named if isinstance(named, list) else [named]:
-        if isinstance(name, str):
-            types.add(_ALIASES.get(name.lower(), name.lower()))
+    names = named if isinstance(named, list) else [named]
+    types = {_ALIASES.get(name.lower(), name.lower()) for name in names if isinstance(name, str)}
     samples = schema.get("enum")
     samples = list(samples) if isinstance(samples, list) else []
     if "const" in schema:
         samples.append(schema["const"])
     if "type" not in schema:
         types.update(_KINDS[type(sample)] for sample in samples)
+        types.update(kind for keyword, kind in _SHAPES.items() if keyword in schema)
+    if types and schema.get("nullable") is True:
+        types.add("null")
     return types
 
 
@@ -124,11 +129,8 @@ def obvious(text: str) -> str:
     bare = text.strip()
     if bare in ("true", "false", "null") or _JSON_NUMBER.fullmatch(bare):
         return bare
-    if bare[:1] in ("{", "["):
-        value = _loads(bare)
-        if value is not None:
-            return dumps(value)
-    return f'"{escape(text)}"'
+    value = _loads(bare) if bare[:1] in ("{", "[") else None
+    return f'"{escape(text)}"' if value is None else dumps(value)
 
 
 def given(text: str) -> str:
@@ -144,9 +146,7 @@ def _null(text: str, types: frozenset[str]) -> str | None:
 
 
 def _number(text: str, types: frozenset[str]) -> str | None:
-    if "number" not in types and "integer" not in types:
-        return None
-    if not _NUMBER.fullmatch(text):
+    if types.isdisjoint(("number", "integer")) or not _NUMBER.fullmatch(text):
         return None
     if _INTEGER.fullmatch(text) and len(text) < 4000:
         return str(int(text))
@@ -163,10 +163,10 @@ def _boolean(text: str, types: frozenset[str]) -> str | None:
 
 
 def _structure(text: str, types: frozenset[str]) -> str | None:
-    if "object" not in types and "array" not in types:
-        return None
-    value = _loads(text)
-    return None if value is None else dumps(value)
+    value = None if types.isdisjoint(("object", "array")) else _loads(text)
+    if value is None or (types >= STRING and _KINDS.get(type(value)) not in types - STRING):
+        return None  # where a text is allowed, `2024` or `true` is one
+    return dumps(value)
 
 
 def _loads(text: str) -> Any:
