@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +25,10 @@ from responses_gateway.state import StoreUnavailable, client_keys
 from tests.server.gateway_process import SEVERAL, program
 from tests.server.running_gateway import Answer, Reachable, Served, ask, assert_error, gateway, post, run, simulated, until
 from tests.thoroughness import one_in
+from tests.waiting import PATIENCE
+
+if sys.platform == "linux":
+    import resource
 
 ADMIN = "an-administrators-key"
 ALICE = "rp_alice-0123456789"
@@ -399,6 +404,32 @@ def test_every_worker_takes_a_change_before_it_is_answered(more: tuple[str, ...]
                 await admin(operators, "DELETE", "bob")
                 assert await statuses(running, bob) == {401}
             assert bob not in running.said
+
+    run(test())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="no limit of another process can be set here")
+def test_a_key_that_is_made_where_no_file_can_be_opened_is_told(tmp_path: Path) -> None:
+    """It is stored by then, and nobody could be told it later."""
+
+    async def test() -> None:
+        flags = ("--simulator", *SEVERAL, "--no-adapt", "--store", str(tmp_path / "s.sqlite3"), "--admin-key", ADMIN)
+        async with program(*flags, RESPONSES_GATEWAY_API_KEYS=f"alice={ALICE}") as running, aiohttp.ClientSession() as session:
+            url, headers = f"{running.url}/admin/keys", {"Authorization": f"Bearer {ADMIN}"}
+            async with session.get(url, headers=headers) as answer:  # a connection that will be used again
+                assert answer.status == 200
+            limits = {pid: resource.prlimit(pid, resource.RLIMIT_NOFILE) for pid in running.workers}
+            for pid, (_, most) in limits.items():
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, most))
+            async with session.post(url, json={"name": "bob"}, headers=headers) as answer:
+                assert answer.status == 201, await answer.text()
+                bob = (await answer.json())["key"]
+            for pid, before in limits.items():
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+            async with asyncio.timeout(PATIENCE):
+                while await statuses(running, bob) != {200}:
+                    pass
 
     run(test())
 

@@ -117,7 +117,9 @@ class Workers:
     def _names(self) -> list[str]:
         if self._folder is None:
             return [self._name]
-        return sorted(path.name[len(_PREFIX) : -len(_SUFFIX)] for path in self._folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+        with suppress(OSError):  # this process may open no more files: those that it has asked before are asked
+            return sorted(path.name[len(_PREFIX) : -len(_SUFFIX)] for path in self._folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+        return [self._name, *self._sessions]
 
     def _forget_dead(self, name: str, error: BaseException) -> None:
         """Delete the socket of a worker that was killed. One that is being opened refuses connections, too."""
