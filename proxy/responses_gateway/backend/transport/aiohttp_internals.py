@@ -23,6 +23,7 @@ from aiohttp.helpers import _EXC_SENTINEL
 from yarl import URL
 
 from responses_gateway.backend.transport.keepalive import open_socket
+from responses_gateway.backend.transport.resolver import BackendResolver
 from responses_gateway.wire.chat import first_failure
 from responses_gateway.wire.sse import SSEDecoder
 
@@ -79,7 +80,12 @@ class DirectSender:
     def new_connector(keepalive: float | None) -> aiohttp.TCPConnector:
         """Return a connector that keeps idle connections for so many seconds, or not at all, and addresses for 30."""
         connector = aiohttp.TCPConnector(
-            limit=0, ttl_dns_cache=30, keepalive_timeout=keepalive, force_close=keepalive is None, socket_factory=open_socket
+            limit=0,
+            ttl_dns_cache=30,
+            keepalive_timeout=keepalive,
+            force_close=keepalive is None,
+            resolver=BackendResolver(),
+            socket_factory=open_socket,
         )
         connector._factory = functools.partial(PushProtocol, loop=asyncio.get_running_loop())  # type: ignore[assignment]
         return connector
