@@ -23,7 +23,6 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from responses_gateway.commands.help_parser import HelpParser
-from responses_gateway.commands.open_files import allow_open_files
 from responses_gateway.settings import (
     CONFIG_VARIABLE,
     PARSER_SETTINGS,
@@ -89,7 +88,6 @@ def _add_flag(group: argparse._ArgumentGroup, setting: SettingInfo) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM. Returns the exit status of the server, or 2 for wrong settings."""
-    allow_open_files()
     before = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM)}
     # Without effect, because a rolling restart would start what starts now; by default the signal ends the process.
     before[signal.SIGUSR2] = signal.signal(signal.SIGUSR2, signal.SIG_IGN)

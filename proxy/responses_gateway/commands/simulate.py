@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from responses_gateway.commands.argument_types import count, not_negative, port
-from responses_gateway.commands.open_files import allow_open_files
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, WeakModel, create_app, serving
 from responses_gateway.simulator.strict_tools import StrictTools
 from responses_gateway.simulator.weak import DEFAULT_RATES, parse_rates
@@ -88,7 +87,6 @@ def run(args: argparse.Namespace) -> int:
     if args.weak_rates is not None and args.weak is None:
         print("responses-gateway simulate: --weak-rates needs --weak SEED", file=sys.stderr)
         return 2
-    allow_open_files()
     try:
         _run(_serve(options_from(args), args.host, args.port))
     except OSError as error:

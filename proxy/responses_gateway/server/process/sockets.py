@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import errno
 import json
+import resource
 import socket
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,8 @@ from responses_gateway.settings.serving import UNIX
 from responses_gateway.wire.errors import ApiError
 
 BACKLOG = 2048  # connections that may wait to be accepted
+# Open files that are enough for a process, and those that macOS always allows. Shells allow 1,024, on macOS 256.
+_OPEN_FILES = (65_536, 10_240)
 # What is wrong with a port: it is taken, or reserved.
 _WRONG_PORT = {errno.EADDRINUSE, errno.EACCES}
 _ERROR = ApiError(400, "This port speaks HTTPS: the URL has to begin with https://.", code="https_required")
@@ -54,6 +58,7 @@ class Listeners(NamedTuple):
 
 def open_listeners(settings: Settings) -> Listeners:
     """Open the sockets of the settings. Raises `OSError` with the address in `filename`."""
+    _allow_open_files()
     file = Path(settings.host.removeprefix(UNIX)) if settings.host.startswith(UNIX) else None
     listeners = Listeners(_tcp(settings.host, settings.port, "port") if file is None else [_unix(file)], [], file)
     if file is None:  # a client that takes no data for this time is dropped, also if its machine has vanished
@@ -121,6 +126,19 @@ def _load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
         files = " and ".join(str(path) for path in (settings.tls_cert, settings.tls_key) if path is not None)
         message = f"{files}: a certificate and its key are expected, in PEM, the key without a password ({reason})"
         raise SettingsError(f"{flag('tls_cert')}: {message}") from None
+
+
+def _allow_open_files() -> None:
+    """Raise the limit of open files as far as the system lets a user, because each stream needs two of them, and a connection
+    that has none is closed without a word."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in _OPEN_FILES:
+        limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        if allowed == resource.RLIM_INFINITY or allowed >= limit:
+            return
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+            return
 
 
 def _tcp(host: str, port: int, setting: str) -> list[socket.socket]:
