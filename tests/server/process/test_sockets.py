@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from responses_gateway.server.process.sockets import open_listeners, tls_context, url_of
-from responses_gateway.settings import Settings, SettingsError
+from responses_gateway.settings import SUPERVISED_VARIABLE, Settings, SettingsError
 from tests.server.gateway_process import WITHOUT_UVLOOP, Program, fresh_connections, program
 from tests.server.running_gateway import QUESTION, final_of, run, until
 
@@ -75,7 +75,8 @@ def test_all_addresses_are_those_of_both_kinds() -> None:
 @WORKERS
 def test_a_low_limit_of_open_files_is_raised(workers: tuple[str, ...]) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    first = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (128, {most}))"
+    low = f"resource.setrlimit(resource.RLIMIT_NOFILE, (128, {most}))"
+    first = f"import os, resource; '{SUPERVISED_VARIABLE}' in os.environ or {low}"  # workers inherit what their parent has
     question = {**QUESTION, "input": "tokens: 1000 tps: 1"}
 
     async def test() -> None:

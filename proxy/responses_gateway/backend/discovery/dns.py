@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from responses_gateway.backend.discovery.interface import Report, SourceKind, Target, address_of
-from responses_gateway.backend.transport.resolver import NO_ADDRESS
+
+# What the resolver says of a name without addresses. `EAI_NODATA` and `EAI_ADDRFAMILY` are not everywhere.
+_NONE = frozenset(getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class DnsSource:
         try:
             entries = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         except socket.gaierror as error:
-            if error.errno in NO_ADDRESS:
+            if error.errno in _NONE:
                 return []
             raise
         # An address within the link has a zone, without which it cannot be reached.

@@ -8,10 +8,8 @@ import socket
 import aiohttp
 from aiohttp.abc import ResolveResult
 
-# What the DNS says of a name without addresses. `EAI_NODATA` and `EAI_ADDRFAMILY` are not everywhere.
-NO_ADDRESS = frozenset(
-    getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
-)
+# What tells of an outage, and nothing of the name.
+_FAILURES = (socket.EAI_AGAIN, socket.EAI_FAIL)
 _PATIENCE = 1.0  # seconds for an answer, where the last one is known
 
 
@@ -30,7 +28,7 @@ class BackendResolver(aiohttp.ThreadedResolver):
             async with asyncio.timeout(_PATIENCE if last else None):
                 addresses = await super().resolve(host, port, family)
         except (TimeoutError, socket.gaierror) as error:
-            if not last or error.errno in NO_ADDRESS:
+            if not last or (isinstance(error, socket.gaierror) and error.errno not in _FAILURES):
                 raise
             return last
         self._last[host, port, family] = addresses
