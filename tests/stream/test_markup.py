@@ -14,6 +14,7 @@ from responses_gateway.stream.options import CODEX
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.wire.deltas import Delta, FinishReason
 from responses_gateway.wire.errors import server_error
+from responses_gateway.wire.tools import ToolTarget
 from tests.stream.stream_player import Play, arguments, call, chunk, event, finish, play, refuse, text, think, usage
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -95,6 +96,33 @@ def test_two_calls_and_text_behind_them() -> None:
 def test_a_custom_tool_gets_its_input() -> None:
     said = json.dumps({"name": "patch", "arguments": {"input": "a\nb"}})
     assert raw(f"<tool_call>{said}</tool_call>", finish()).said == [("custom", "patch", "a\nb")]
+
+
+@pytest.mark.parametrize(
+    ("tools", "said"),
+    [
+        ("glm45", "<tool_call>find<arg_key>id</arg_key><arg_value>7</arg_value></tool_call>"),
+        (
+            "minimax_m2",
+            '<minimax:tool_call><invoke name="find"><parameter name="id">7</parameter></invoke></minimax:tool_call>',
+        ),
+        ("qwen3_coder", "<tool_call><function=find><parameter=id>7</parameter></function></tool_call>"),
+        ("pythonic", '[find(id="7")]'),
+        ("llama3_json", '{"name": "find", "parameters": {"id": "7"}}'),
+    ],
+)
+def test_a_call_without_the_namespace_of_its_tool_is_one(tools: str, said: str) -> None:
+    schemas = {"crm__find": {"type": "object", "properties": {"id": {"type": "string"}}}}
+    parser = partial(formats.parser, None, tools, schemas=schemas)
+    table = {"crm__find": ToolTarget("function", "find", "crm")}
+    seen = raw(said, finish(), markup=Markup(parser, thinking_open=False), tools=table)
+    assert seen.said == [("call", "find", '{"id": "7"}')]
+
+
+def test_a_call_that_may_be_one_of_two_tools_is_text() -> None:
+    parser = partial(formats.parser, None, "pythonic", schemas={"crm__find": {}, "web__find": {}})
+    seen = raw("[find(id=7)]", finish(), markup=Markup(parser, thinking_open=False))
+    assert seen.said == [("text", "[find(id=7)]")]
 
 
 def test_markup_in_a_code_block_is_shown() -> None:

@@ -31,12 +31,13 @@ class DeltaBuffer:
 
     def declared(self, name: str) -> bool:
         """Tell whether the request offers a tool of this name, or one that is meant by it."""
-        return name in self._schemas or declared_name(self._schemas, name) is not None
+        return self.schema(name) is not None
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the JSON schema of the tool's parameters; None for a tool that was not offered."""
-        schema = self._schemas.get(name)
-        return self._schemas.get(declared_name(self._schemas, name) or "") if schema is None else schema
+        # Models leave out a namespace, or the label of a server.
+        longer = [offered for offered in self._schemas if offered.endswith(f"__{name}")]
+        return self._schemas.get(declared_name(self._schemas, name) or (longer[0] if len(longer) == 1 else ""))
 
     def takes_nothing(self, name: str) -> bool:
         """Tell whether the request offers a tool of this name that has no parameters."""

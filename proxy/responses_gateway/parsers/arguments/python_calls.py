@@ -99,10 +99,8 @@ class PythonCallsReader(ArgumentsReader):
 def _may_be_head(text: str, at: int) -> bool:
     """Tell whether `text[at:]` can still become the head of a call."""
     rest = text[at : at + _HEAD_LIMIT]
-    if len(rest) == _HEAD_LIMIT:
-        return False
     name = _NAME_SO_FAR.match(rest)
-    if name is None:
+    if name is None or len(rest) == _HEAD_LIMIT:
         return False
     after = rest[name.end() :]
     return not after or re.fullmatch(r"\(\s*(?:[A-Za-z_]\w*\s*=?)?", after) is not None
