@@ -212,7 +212,7 @@ class MarkupParser(Parser):
             return False
         lexer.take(hit.marker)
         source.advance(hit.end)
-        if quoted or (text.code.open and effect in _SHOWN and not self._confirmed(hit.marker)):
+        if quoted or (text.code.fence and effect in _SHOWN and not self._confirmed(hit.marker)):
             self._deltas.repair("quoted_marker")
             text.write(hit.marker)
             text.beside_shown = text.shown and effect is MarkerEffect.OPEN_CALL
@@ -411,7 +411,7 @@ class MarkupParser(Parser):
 
 def _is_last(hit: Hit, source: SourceText, text: TextOutput, deltas: DeltaBuffer) -> bool:
     """Tell whether nothing has come behind a marker, and the text shows no other markup, whose end it would be."""
-    alone = not deltas.cut and not text.shown and not text.code.open and deltas.repairs.keys().isdisjoint(_SHOWN_MARKUP)
+    alone = not deltas.cut and not text.shown and not text.code.fence and deltas.repairs.keys().isdisjoint(_SHOWN_MARKUP)
     return alone and skip_spaces(source.text, hit.end) == len(source.text)
 
 

@@ -10,10 +10,9 @@ from responses_gateway.parsers.delta_buffer import DeltaBuffer
 
 _BEFORE_QUOTES = " \t\n([{:=,"  # a quotation mark behind these opens, and closes behind anything else
 _OPENING = frozenset("“„‘«‹「『")  # quotation marks that can only open
-_FENCES = ("```", "~~~")
 _RUN = re.compile("`+")
-_LIST_ITEM = re.compile(r"(?:[-*+]|\d{1,3}[.)])\s+")  # before what an item of a list has
-_HEAD = 8  # characters of a line that tell whether it opens or closes a code block
+_FENCE = re.compile(r"\s*(?:(?:[-*+]|\d{1,3}[.)])\s+)?(`{3,}|~{3,})")  # perhaps as what an item of a list has
+_HEAD = 16  # characters of a line that tell whether it opens or closes a code block
 
 
 class TextKind(Enum):
@@ -88,13 +87,13 @@ class CodeBlocks:
     """Follows the text and knows whether a Markdown code block is open: markup in it is shown, not meant. So is a call right
     behind the beginning of a quote."""
 
-    open: bool = False
+    fence: str = ""  # the marks that have opened the block which is open
     last: str = ""  # the last character
     _before: str = ""  # the one before it
     _ticks: int = 0  # backticks in the current line
     _runs: int = 0  # of them: each begins code, or ends it
     _head: str = ""  # the beginning of the current line
-    _marked: bool = False  # the current line has opened or closed a block
+    _before_line: str = ""  # the fence before the current line
 
     def follow(self, piece: str) -> None:
         """Take the next piece of the text; it must not be empty."""
@@ -104,10 +103,7 @@ class CodeBlocks:
         if "`" not in piece and "~" not in piece:  # nearly always
             cut = piece.rfind("\n")
             if cut >= 0:
-                self._head = ""
-                self._marked = False
-                self._runs = 0
-                self._ticks = 0
+                self._begin_line()
                 piece = piece[cut + 1 :]
             if len(self._head) < _HEAD:
                 self._head += piece[:_HEAD]
@@ -116,10 +112,7 @@ class CodeBlocks:
         self._runs -= before == "`" and first.startswith("`")  # it goes on
         self._line(first)
         for line in others:
-            self._head = ""
-            self._marked = False
-            self._runs = 0
-            self._ticks = 0
+            self._begin_line()
             self._line(line)
 
     @property
@@ -133,17 +126,23 @@ class CodeBlocks:
         if self.last == "`" or (self.last == " " and self._before == "`"):
             doubled = self.last == "`" == self._before
             return self._runs % 2 == 1 and (doubled or self._ticks % 2 == 1)
-        if self.last in _OPENING:
-            return True
-        if self.last in ('"', "'"):
-            return not self._before or self._before in _BEFORE_QUOTES
-        return False
+        opens = not self._before or self._before in _BEFORE_QUOTES
+        return self.last in _OPENING or (opens and self.last in ('"', "'"))
+
+    def _begin_line(self) -> None:
+        self._before_line = self.fence
+        self._head = ""
+        self._runs = 0
+        self._ticks = 0
 
     def _line(self, piece: str) -> None:
+        """Take more of the current line. A block ends with at least the marks that opened it; backticks with others in their
+        line are code within the line."""
         self._ticks += piece.count("`")
         self._runs += len(_RUN.findall(piece))
-        if len(self._head) < _HEAD:
-            self._head += piece[:_HEAD]
-        if not self._marked and _LIST_ITEM.sub("", self._head.lstrip(), count=1).startswith(_FENCES):
-            self._marked = True
-            self.open = not self.open
+        self._head += piece[: _HEAD - len(self._head)] if len(self._head) < _HEAD else ""
+        fence = _FENCE.match(self._head)
+        if fence is not None and self._before_line:
+            self.fence = "" if fence[1].startswith(self._before_line) else self._before_line
+        elif fence is not None:
+            self.fence = "" if fence[1][0] == "`" and self._ticks > len(fence[1]) else fence[1]
