@@ -140,3 +140,14 @@ def test_members_of_a_schema_that_is_referred_to_have_its_types(edit: Any) -> No
     deltas = [*reader.feed(f"{mark}<tool_call>{call}{mark}</tool_call>"), *reader.finish("stop")]
     arguments = "".join(delta.text for delta in deltas if isinstance(delta, ToolArguments))
     assert json.loads(arguments) == {"edits": [{"line": "7", "text": "true", "count": 3}]}
+
+
+def test_the_parameters_of_a_tool_may_be_a_reference() -> None:
+    """`zod-to-json-schema` writes those of a schema with a name so."""
+    members = {"id": {"type": "string"}, "count": {"type": "integer"}}
+    schema = {"$ref": "#/definitions/Find", "definitions": {"Find": {"type": "object", "properties": members}}}
+    values = "<parameter=id>2024</parameter><parameter=count>3</parameter>"
+    reader = parser(None, "qwen3_coder", schemas={"find": schema})
+    deltas = [*reader.feed(f"<tool_call><function=find>{values}</function></tool_call>"), *reader.finish("stop")]
+    arguments = "".join(delta.text for delta in deltas if isinstance(delta, ToolArguments))
+    assert json.loads(arguments) == {"id": "2024", "count": 3}

@@ -8,7 +8,7 @@ from typing import Any
 
 from responses_gateway.parsers.interface import Repair
 from responses_gateway.wire.deltas import Delta, Reasoning, Text, ToolArguments, ToolCall, ToolCallCut
-from responses_gateway.wire.tools import declared_name
+from responses_gateway.wire.tools import declared_name, referred
 
 
 class DeltaBuffer:
@@ -37,7 +37,10 @@ class DeltaBuffer:
         """Return the JSON schema of the tool's parameters; None for a tool that was not offered."""
         # Models leave out a namespace, or the label of a server.
         longer = [offered for offered in self._schemas if offered.endswith(f"__{name}")]
-        return self._schemas.get(declared_name(self._schemas, name) or (longer[0] if len(longer) == 1 else ""))
+        schema = self._schemas.get(declared_name(self._schemas, name) or (longer[0] if len(longer) == 1 else ""))
+        reference = schema.get("$ref") if schema else None
+        whole = referred(reference, schema) if isinstance(reference, str) else None
+        return {**schema, **whole} if schema and isinstance(whole, Mapping) else schema
 
     def takes_nothing(self, name: str) -> bool:
         """Tell whether the request offers a tool of this name that has no parameters."""
