@@ -64,7 +64,7 @@ def codex(
     (programs / "codex").chmod(0o755)
     said = folder / name
     flags = [*(["--simulator"] if simulator else []), "--codex-home", str(folder / "home")]
-    program = f"import sys; from responses_gateway.commands import own_gateway; own_gateway.DEFAULT_URL = {default_url!r}\n"
+    program = f"import sys; from responses_gateway.commands import gateway_offer; gateway_offer.DEFAULT_URL = {default_url!r}\n"
     program += "from responses_gateway.cli import main; sys.exit(main())"
     with (folder / f"{name}.errors").open("wb") as errors:
         process = subprocess.Popen(

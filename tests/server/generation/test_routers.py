@@ -23,6 +23,8 @@ from tests.deploy.nginx_process import nginx
 from tests.log_lines import log_lines
 from tests.server.running_gateway import Served, assert_error, gateway, post, run
 
+PAUSES = routers.PAUSES
+
 HEADERS = {
     "x-session-id": "{conversation}",
     "x-llm-d-inference-fairness-id": "{key}",
@@ -90,11 +92,11 @@ async def routed(
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("responses_gateway.backend.pool.PAUSES", (0.001, 0.002, 0.003))
+    monkeypatch.setattr(routers, "PAUSES", (0.001, 0.002, 0.003))
 
 
 def test_there_are_three_tries_in_the_time_in_which_a_router_notices() -> None:
-    assert routers.PAUSES == (0.2, 1.0, 3.0)
+    assert PAUSES == (0.2, 1.0, 3.0)
 
 
 @either_router
