@@ -59,7 +59,7 @@ class CheckedProtocol(NamedTuple):
     key: str
     request: Callable[[str, str, bool], dict[str, Any]]
     headers: dict[str, str]
-    check: Callable[..., list[Violation]]
+    check: Callable[[bytes], list[Violation]]
 
 
 class CheckedStream(NamedTuple):
@@ -136,7 +136,7 @@ def _check(target: str, data: bytes, protocol: CheckedProtocol, level: Level, *,
         raise Unusable(f"{target} contains no server-sent events")
     if '"chat.completion.chunk"' in texts[0]:
         raise Unusable(f"{target} is a stream of Chat Completions, not of the {protocol.name} API")
-    violations = protocol.check(data, unfinished_allowed=True) if codex else protocol.check(data)
+    violations = check_stream(data, unfinished_allowed=True) if codex else protocol.check(data)
     return CheckedStream(target, len(texts), _event_type(texts[-1]), violations, level)
 
 

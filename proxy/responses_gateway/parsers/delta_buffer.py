@@ -35,9 +35,11 @@ class DeltaBuffer:
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the JSON schema of the tool's parameters; None for a tool that was not offered."""
-        # Models leave out a namespace, or the label of a server.
-        longer = [offered for offered in self._schemas if offered.endswith(f"__{name}")]
-        schema = self._schemas.get(declared_name(self._schemas, name) or (longer[0] if len(longer) == 1 else ""))
+        offered = declared_name(self._schemas, name)
+        if offered is None:  # models leave out a namespace, or the label of a server
+            longer = [tool for tool in self._schemas if tool.endswith(f"__{name}")]
+            offered = longer[0] if len(longer) == 1 else ""
+        schema = self._schemas.get(offered)
         reference = schema.get("$ref") if schema else None
         whole = referred(reference, schema) if isinstance(reference, str) else None
         return {**schema, **whole} if schema and isinstance(whole, Mapping) else schema

@@ -140,7 +140,7 @@ class CodeBlocks:
         line are code within the line."""
         self._ticks += piece.count("`")
         self._runs += len(_RUN.findall(piece))
-        self._head += piece[: _HEAD - len(self._head)] if len(self._head) < _HEAD else ""
+        self._head = (self._head + piece[:_HEAD])[:_HEAD]
         fence = _FENCE.match(self._head)
         if fence is not None and self._before_line:
             self.fence = "" if fence[1].startswith(self._before_line) else self._before_line

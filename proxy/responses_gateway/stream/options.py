@@ -57,7 +57,8 @@ _AGENTS = re.compile(r"(?:claude-cli|opencode|pi|Agents|(?:Async)?(?:OpenAI|Anth
 
 def recognise(headers: Mapping[str, str]) -> Client:
     """Return the client behind a request. Codex names itself in `originator` (`codex_exec`), or the program that it is in.
-    GitHub Copilot's CLI (`x-initiator`), Microsoft's Agent Framework and BAML are known by headers that they alone send."""
+    GitHub Copilot's CLI (`x-initiator`), Microsoft's Agent Framework and BAML are known by headers that they alone send.
+    Beginnings are cut out and compared, because each request is looked at here, and a method costs more."""
     if "x-codex-window-id" in headers or headers.get("originator", "")[:5] == "codex":
         return CODEX
     if "x-initiator" in headers or "agent-framework-version" in headers or "baml-original-url" in headers:

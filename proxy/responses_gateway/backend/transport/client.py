@@ -259,9 +259,10 @@ def _unreachable(error: Exception, *, large: bool) -> Unreachable:
             return Unreachable("tls", f"No TLS connection to the backend: {_tls_problem(error)}")
         case aiohttp.ClientConnectorError():
             return Unreachable("connect", "The backend cannot be reached: is it running, and is its URL right?")
-    message = f"The backend closed the connection without an answer ({type(error).__name__})."
-    if isinstance(error, aiohttp.ClientResponseError):
-        message = "The backend's answer cannot be read: is it HTTP, and compressed with nothing but gzip or deflate?"
+        case aiohttp.ClientResponseError():
+            message = "The backend's answer cannot be read: is it HTTP, and compressed with nothing but gzip or deflate?"
+        case _:
+            message = f"The backend closed the connection without an answer ({type(error).__name__})."
     return Unreachable("dropped", message, body_may_be_why=large)
 
 

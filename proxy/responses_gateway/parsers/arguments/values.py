@@ -25,7 +25,8 @@ _ALIASES = {
     **dict.fromkeys(("str", "text", "varchar", "char", "enum"), "string"),
     **dict.fromkeys(("int", "int32", "int64", "uint", "uint32", "uint64", "long", "short", "unsigned"), "integer"),
     **dict.fromkeys(("float", "float32", "float64", "double"), "number"),
-    **{"bool": "boolean", "dict": "object"},
+    "bool": "boolean",
+    "dict": "object",
     **dict.fromkeys(("arr", "list", "sequence"), "array"),
 }
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array", type(None): "null"}
