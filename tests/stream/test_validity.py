@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -419,3 +420,10 @@ def test_definitions_null_and_members_are_followed() -> None:
 @pytest.mark.parametrize("value", ["1e12", "1.5"])
 def test_numbers_beyond_those_that_can_be_divided_break_no_answer(keyword: Json, value: str) -> None:
     assert checked({"properties": {"a": keyword}}, f'{{"a": {value}}}')[0] in ("valid", "unchecked", "schema:multipleOf")
+
+
+def test_a_pattern_too_long_to_be_read_is_not_kept() -> None:
+    pattern = "a" * 1000
+    held = sys.getrefcount(pattern)
+    assert checked({"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}, '{"a": "b"}')[0] == "unchecked"
+    assert sys.getrefcount(pattern) == held

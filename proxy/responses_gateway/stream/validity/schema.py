@@ -239,7 +239,8 @@ def _is_among(value: Any, values: list[Any], steps: Steps) -> bool:
 
 def matches(pattern: str, text: str, steps: Steps) -> bool:
     """Tell whether a pattern of JSON Schema is found in a text. Raise `Unchecked` where that might take long."""
-    prepared = _prepared(pattern)
+    # The length first, because `_prepared` keeps what it is asked.
+    prepared = _prepared(pattern) if len(pattern) <= _LONGEST_PATTERN else None
     if prepared is None:
         raise Unchecked
     length = len(text) + 1
@@ -265,8 +266,6 @@ class _Pattern(NamedTuple):
 def _prepared(pattern: str) -> _Pattern | None:
     """Return a pattern as `re` reads it; None for one that may backtrack without end (it repeats a group, looks around, or
     refers back), or that `re` reads in another way."""
-    if len(pattern) > _LONGEST_PATTERN:
-        return None
     pieces: list[str] = []
     choices = 1
     repetitions = 0 if pattern.startswith("^") and "|" not in pattern else 1  # because it may match anywhere
