@@ -34,10 +34,10 @@ class _Body(msgspec.Struct):
 
 
 class Message(msgspec.Struct):
-    """What is read of a single message."""
+    """What is read of a single message. Its `content` may be long, and is decoded where its text is asked for."""
 
     role: str = ""
-    content: Any = None
+    content: msgspec.Raw = msgspec.Raw(b"null")
     reasoning: Any = None
     reasoning_content: Any = None
     tool_calls: Any = None
@@ -50,7 +50,7 @@ class Message(msgspec.Struct):
     @property
     def text(self) -> str:
         """What it says."""
-        return "".join(texts_in(self.content))
+        return "".join(texts_in(msgspec.json.decode(self.content)))
 
 
 _read_body = msgspec.json.Decoder(_Body).decode
