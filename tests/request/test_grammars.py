@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -284,6 +285,29 @@ def test_a_class_of_thousands_of_characters_holds_nobody_up() -> None:
     begun = time.process_time()
     assert pattern_of(f"[^{others}]", "text") is None
     assert time.process_time() - begun < 1
+
+
+@pytest.mark.parametrize("separator", [" ", "|"])
+def test_a_long_rule_that_stands_there_thousands_of_times_is_not_written_as_often(separator: str) -> None:
+    doubled = "".join(f"a{number + 1}: a{number} a{number}\n" for number in range(8))
+    definition = f'a0: "{"x" * 100}"\n{doubled}start: ' + separator.join(["a8"] * 5_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnknownGrammar, match="too long"):
+            lark(definition)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+@pytest.mark.parametrize("piece", ["a", "[ab]", "."])
+def test_what_becomes_too_long_a_pattern_holds_nobody_up(piece: str) -> None:
+    expression = regex_of(Grammar("regex", piece * (LONGEST_DEFINITION // len(piece))))
+    begun = time.process_time()
+    for reading in ("alike", "json", "text"):
+        assert pattern_of(expression, reading) is None  # type: ignore[arg-type]
+    assert time.process_time() - begun < 0.2
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -26,10 +27,14 @@ GOOD = "*** Begin Patch\n*** Add File: hello.txt\n+Hello from the simulator.\n**
         (Grammar("lark", PATCHES), "half a surrogate \ud83d", "invalid"),
         (Grammar("regex", "[a-z]+"), "abc", "valid"),
         (Grammar("regex", "[a-z]+"), "abc ", "invalid"),
+        (Grammar("regex", "(?s)a.*z"), "a\nz", "valid"),
+        (Grammar("regex", "(?s:a.)b.*"), "a\nb\n", "invalid"),
+        (Grammar("lark", "start: /(?s:a.*)z/"), "a\nz", "valid"),
         (Grammar("regex", "(?=a)"), "a", "skipped"),
         (Grammar("regex", "("), "a", "skipped"),
         (Grammar("lark", NESTED), "((x))", "valid"),
         (Grammar("lark", NESTED), "((x)", "invalid"),
+        (Grammar("lark", f"%import  common.DIGIT\n{NESTED} | DIGIT"), "(1)", "valid"),
         (Grammar("lark", "start: ???"), "x", "skipped"),
         (Grammar("lark", "%import .files (X)\nstart: X start | X"), "x", "skipped"),
         (Grammar("regex", "a*"), "a" * (LONGEST_INPUT + 1), "skipped"),
@@ -79,6 +84,18 @@ def test_a_hostile_grammar_is_given_up_and_holds_nobody_up(monkeypatch: pytest.M
         assert (await judge.check(Grammar("lark", PATCHES), GOOD)).outcome == "valid"
         assert not any(check.done() for check in hostile_checks)
         assert {verdict.outcome for verdict in await asyncio.gather(*hostile_checks)} == {"skipped"}
+
+    run(test())
+
+
+@pytest.mark.parametrize("expression", [r"\PL" * 5_000, "(?:a{1,1000})" * 1_200])
+def test_what_takes_a_second_to_compile_is_not_compiled(expression: str) -> None:
+    """Nothing else happens in a gateway meanwhile, in whichever thread it is."""
+
+    async def test() -> None:
+        begun = time.process_time()
+        assert (await GrammarChecker().check(Grammar("regex", expression), "a")).outcome == "skipped"
+        assert time.process_time() - begun < 0.3
 
     run(test())
 

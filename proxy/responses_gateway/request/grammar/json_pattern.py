@@ -87,20 +87,21 @@ def _tokens(regex: str) -> list[_Token]:
                 continue  # lazy or greedy: the language is the same
             raise _Unfit
         tokens.append(token)
+        if len(tokens) > LONGEST_PATTERN:  # each becomes a character at least
+            raise _Unfit
     return tokens
 
 
 def _anchored(tokens: list[_Token], reading: Reading) -> str:
-    out: list[str] = []
+    pattern = "^("
     for kind, text in tokens:
         if kind in ("TIMES", "GROUP"):
-            out.append("(" if text == "(?:" else text)  # llama.cpp supports no other groups
+            pattern += "(" if text == "(?:" else text  # llama.cpp supports no other groups
         else:
-            out.append(_characters(_set_of(text), reading))
-    pattern = f"^({''.join(out)})$"
-    if len(pattern) > LONGEST_PATTERN:
-        raise _Unfit
-    return pattern
+            pattern += _characters(_set_of(text), reading)
+        if len(pattern) > LONGEST_PATTERN - len(")$"):
+            raise _Unfit
+    return pattern + ")$"
 
 
 def _always_escaped(tokens: list[_Token]) -> bool:
@@ -126,6 +127,7 @@ def _always_escaped(tokens: list[_Token]) -> bool:
 # ---- sets of characters ------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=64)
 def _set_of(text: str) -> Ranges:
     """Return the characters that a class, an escape or a single character matches."""
     if text.startswith("[") and len(text) > 1:

@@ -169,11 +169,13 @@ class _Parser:
         if part is None:
             return None
         token = self._peek()
-        if token is not None and token.kind == "TIMES":
-            self._at += 1
-            low, _, high = token.text[1:].partition("..")
-            return Repetition(part, int(low), int(high or low))
-        return next((Repetition(part, *times) for sign, times in _SIGNS.items() if self._take(sign)), part)
+        if token is None or (token.kind != "TIMES" and token.text not in _SIGNS):
+            return part
+        self._at += 1
+        if token.kind != "TIMES":
+            return Repetition(part, *_SIGNS[token.text])
+        low, _, high = token.text[1:].partition("..")
+        return Repetition(part, int(low), int(high or low))
 
     def _atom(self) -> Node | None:
         if self._take("("):

@@ -7,6 +7,7 @@ queries. The expression is slightly more permissive than Lark, whose terminals a
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 from responses_gateway.request.grammar.lark_reader import (
@@ -33,6 +34,9 @@ _DEEPEST = 100
 _SPECIAL = frozenset(r"\.^$|?*+()[]{}-")
 # An escaped character, a class of characters, or any other character of a regular expression.
 _PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|\[:\w+:\]|[^\]\\])*\]|[^\\\[]", re.DOTALL)
+_SIGNS = {(0, None): "*", (1, None): "+", (0, 1): "?"}
+# Where a group or the whole expression has a flag by which its dots match the end of a line.
+_DOTS_MATCH_ALL = re.compile(r"(?<!\\)\(\?[a-zA-Z]*s")
 _CONTROL = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "\f": r"\f", "\v": r"\v"}
 
 # Lark's `common` terminals.
@@ -87,13 +91,13 @@ class _Conversion:
         self._open: list[str] = []
         self._between = ""  # ignored text that may occur before and after every terminal
         if grammar.ignored:
-            ignored = "|".join(self._node(node, lexical=True) for node in grammar.ignored)
+            ignored = _joined("|", (self._node(node, lexical=True) for node in grammar.ignored))
             self._between = f"(?:{ignored})*"
 
     def regex(self) -> str:
         if "start" not in self._grammar.rules:
             raise UnknownGrammar("it has no rule named start")
-        return self._bounded(self._between + self._rule("start"))
+        return _joined("", (self._between, self._rule("start")))
 
     def _rule(self, name: str) -> str:
         done = self._done.get(name)
@@ -126,19 +130,26 @@ class _Conversion:
                 text = self._rule(name)
                 return self._terminal(text, lexical) if _is_terminal(name) else text
             case Concatenation(parts):
-                return self._bounded("".join(_grouped(part, self._node(part, lexical)) for part in parts))
+                return _joined("", (_grouped(part, self._node(part, lexical)) for part in parts))
             case Alternation(options):
-                return self._bounded("|".join(self._node(option, lexical) for option in options))
+                return _joined("|", (self._node(option, lexical) for option in options))
             case Repetition(part, least, most):
-                return self._bounded(f"(?:{self._node(part, lexical)}){_times(least, most)}")
+                return f"(?:{self._node(part, lexical)}){_times(least, most)}"
 
     def _terminal(self, text: str, lexical: bool) -> str:
-        return text if lexical or not self._between else self._bounded(f"(?:{text}){self._between}")
+        return text if lexical or not self._between else f"(?:{text}){self._between}"
 
-    def _bounded(self, text: str) -> str:
-        if len(text) > LONGEST_REGEX:
+
+def _joined(separator: str, texts: Iterable[str]) -> str:
+    """Join the parts of an expression. Raise `UnknownGrammar` before they are too long: one may occur a thousand times."""
+    room = LONGEST_REGEX
+    parts: list[str] = []
+    for text in texts:
+        parts.append(text)
+        room -= len(separator) + len(text)
+        if room < 0:
             raise UnknownGrammar("its regular expression is too long")
-        return text
+    return separator.join(parts)
 
 
 def _is_terminal(name: str) -> bool:
@@ -151,13 +162,8 @@ def _grouped(node: Node, text: str) -> str:
 
 
 def _times(least: int, most: int | None) -> str:
-    match (least, most):
-        case (0, None):
-            return "*"
-        case (1, None):
-            return "+"
-        case (0, 1):
-            return "?"
+    if (least, most) in _SIGNS:
+        return _SIGNS[least, most]
     return f"{{{least}}}" if least == most else f"{{{least},{'' if most is None else most}}}"
 
 
@@ -189,8 +195,9 @@ def quoted(character: str) -> str:
 
 
 def plain_regex(source: str, *, dot_all: bool = False) -> str:
-    """Replace every dot of a regular expression, since engines differ in whether it matches the end of a line. Raises
-    `UnknownGrammar` if its groups are not balanced, since it becomes part of a larger expression."""
+    """Replace every dot of a regular expression, since engines differ in whether it matches the end of a line, unless its flags
+    say that. Raises `UnknownGrammar` if its groups are not balanced, since it becomes part of a larger expression."""
+    dot = r"[\s\S]" if dot_all else "." if _DOTS_MATCH_ALL.search(source) else r"[^\n]"
     out: list[str] = []
     depth = 0
     at = 0
@@ -202,7 +209,7 @@ def plain_regex(source: str, *, dot_all: bool = False) -> str:
         depth += {"(": 1, ")": -1}.get(piece[0], 0)
         if depth < 0:
             break
-        out.append(piece[0] if piece[0] != "." else r"[\s\S]" if dot_all else r"[^\n]")
+        out.append(dot if piece[0] == "." else piece[0])
     if depth:
         raise UnknownGrammar(f"/{source[:40]}/ is not balanced")
     return "".join(out)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,6 +20,12 @@ from responses_gateway.wire.tools import Grammar
 
 LONGEST_INPUT = 1024 * 1024  # an input longer than this is not checked, in characters
 _REGEX_MEMORY = 2 * 1024 * 1024  # memory for one compiled expression, in bytes
+# What may be in an expression that is compiled, because RE2 keeps the interpreter's lock meanwhile, for a second at worst:
+# classes of Unicode, and repetitions, by the largest number of each.
+_MOST_CLASSES = 100
+_MOST_REPETITIONS = 20_000
+_CLASS = re.compile(r"\\[pP]")
+_REPETITION = re.compile(r"(\d{1,9}),?\}")
 # Steps that matching may take at worst (size of the program times length of the input): about half a second.
 _MOST_STEPS = 200_000_000
 CHECK_TIMEOUT = 5.0  # time for a process that runs Lark, its wait for a turn included, in seconds
@@ -80,6 +87,9 @@ def compiled_regex(expression: str) -> Any:
     """Compile an expression. Raise `ValueError` if RE2 does not accept it, `ImportError` if there is no RE2."""
     import re2  # noqa: PLC0415  (an extra)
 
+    repetitions = sum(int(number) for number in _REPETITION.findall(expression))
+    if repetitions > _MOST_REPETITIONS or len(_CLASS.findall(expression)) > _MOST_CLASSES:
+        raise ValueError("it takes too long to compile")
     options = re2.Options()
     options.max_mem = _REGEX_MEMORY
     options.log_errors = False

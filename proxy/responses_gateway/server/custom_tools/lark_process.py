@@ -9,7 +9,7 @@ import re
 import sys
 
 # Lark would look for any other import in the file system.
-_FOREIGN_IMPORT = re.compile(r"%import\s+(?!common\b)")
+_FOREIGN_IMPORT = re.compile(r"%import\s++(?!common\b)")
 _LONGEST_REASON = 500
 
 
