@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from markup_outcome import TOOLS, agree, at_random, characters, play, whole
 from markup_rendering import FAMILIES, render
@@ -73,29 +75,94 @@ def test_auto_knows_the_format_by_its_markers(name: str) -> None:
         assert agree(outcome.items, expected), outcome
 
 
-@pytest.mark.parametrize(
-    ("model", "names"),
-    [
-        ("Qwen/Qwen3-8B", ("qwen3", "hermes")),
-        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", (None, "qwen3_coder")),
-        ("deepseek-ai/DeepSeek-R1", ("deepseek_r1", "deepseek_v3")),
-        ("deepseek-ai/DeepSeek-V3.1", ("deepseek_v3", "deepseek_v31")),
-        ("openai/gpt-oss-120b", ("openai_gptoss", "openai")),
-        ("zai-org/GLM-4.6", ("glm45", "glm45")),
-        ("moonshotai/Kimi-K2-Thinking", ("kimi_k2", "kimi_k2")),
-        ("MiniMaxAI/MiniMax-M2", ("minimax_m2", "minimax_m2")),
-        ("meta-llama/Llama-3.1-8B-Instruct", (None, "llama3_json")),
-        ("meta-llama/Llama-3.2-3B-Instruct", (None, "pythonic")),
-        ("NousResearch/Hermes-3-Llama-3.2-3B", (None, "hermes")),
-        ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", ("qwen3", "hermes")),
-        ("deepseek-ai/DeepSeek-V4.1", ("deepseek_v41", "deepseek_v41")),
-        ("stepfun-ai/step3p5", ("step3p5", "step3p5")),
-        ("mistralai/Mistral-Small-3.2", ("mistral", "mistral")),
-        ("someone/unheard-of", (None, None)),
+# Models as they are served: repositories, files of llama.cpp, names of Ollama, folders, aliases without dots.
+FOUND: dict[tuple[str | None, str | None], list[str]] = {
+    ("qwen3", "hermes"): [
+        "Qwen/Qwen3-8B",
+        "Qwen/Qwen3-30B-A3B-Thinking-2507",
+        "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
+        "qwen3:8b",
+        "Qwen3VL-8B-Thinking-Q4_K_M.gguf",
+        "/models/Llama-4/../qwen_3_14b-awq",
+        "/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/9c925d64d72725edaf899c6cb9c377fd0709d9c5",
     ],
-)
+    (None, "hermes"): [
+        "Qwen/Qwen3-30B-A3B-Instruct-2507",
+        "Qwen/Qwen3-VL-8B-Instruct-FP8",
+        "Qwen/Qwen3-Next-80B-A3B-Instruct",
+        "Qwen/Qwen2.5-Coder-32B-Instruct-AWQ",
+        "qwen2-5-7b-instruct",
+        "qwen2.5vl:7b",
+        "NousResearch/Hermes-3-Llama-3.2-3B",
+        "NousResearch/DeepHermes-3-Llama-3-8B-Preview",
+        "XiaomiMiMo/MiMo-VL-7B-RL",
+    ],
+    (None, "qwen3_coder"): ["Qwen/Qwen3-Coder-30B-A3B-Instruct", "unsloth/Qwen3-Coder-Next-GGUF:Q4_K_M", "qwen3-coder:30b"],
+    ("qwen3", "qwen3_coder"): ["Qwen/Qwen3.5-35B-A3B", "Qwen3.6-27B-UD-Q4_K_XL.gguf", "qwen3-8-27b"],
+    ("deepseek_r1", "deepseek_v3"): ["deepseek-ai/DeepSeek-R1", "deepseek-r1:1.5b"],
+    (None, "deepseek_v3"): ["deepseek-ai/DeepSeek-V3-0324", "mlx-community/DeepSeek-V3-2bit"],
+    ("deepseek_v3", "deepseek_v31"): ["deepseek-ai/DeepSeek-V3.1", "deepseek-v3-1-terminus"],
+    ("deepseek_v41", "deepseek_v41"): ["deepseek-ai/DeepSeek-V4.1"],
+    ("openai_gptoss", "openai"): ["openai/gpt-oss-120b", "hf.co/unsloth/gpt-oss-20b-GGUF:Q4_K_M", "GPT_OSS_20B"],
+    ("glm45", "glm45"): ["zai-org/GLM-4.6", "zai-org/GLM-4.5V", "glm-4-5-air", "GLM-5.2-FP8", "glm4.7-flash"],
+    ("kimi_k2", "kimi_k2"): ["moonshotai/Kimi-K2-Thinking", "moonshotai/Kimi-K2.6"],
+    (None, "kimi_k2"): ["moonshotai/Kimi-K2-Instruct-0905"],
+    ("minimax_m2", "minimax_m2"): ["MiniMaxAI/MiniMax-M2.5"],
+    (None, "llama3_json"): ["meta-llama/Llama-3.1-8B-Instruct", "Meta-Llama-3-8B-Instruct.Q5_K_M.gguf", "llama3.3:70b"],
+    (None, "llama4_pythonic"): ["meta-llama/Llama-4-Scout-17B-16E-Instruct"],
+    ("hy_v3", "hy_v3"): ["tencent/Hy3-preview", "tencent/HY-3"],
+    ("hy_v4", "hy_v4"): ["tencent/Hy-V4"],
+    ("gemma4", "gemma4"): ["google/gemma-4-E4B-it", "gemma4:31b"],
+    ("mimo", "mimo"): ["XiaomiMiMo/MiMo-V2.5-Pro"],
+    (None, "granite4"): ["ibm-granite/granite-4.0-h-small"],
+    ("granite_thinking_parser", "qwen3_coder"): ["ibm-granite/granite-4.2-8b"],
+    ("granite", "granite"): ["ibm-granite/granite-3.3-8b-instruct", "granite3.1-moe:3b"],
+    (None, "granite-20b-fc"): ["ibm-granite/granite-20b-functioncalling"],
+    ("ernie45", "ernie45"): ["baidu/ERNIE-4.5-21B-A3B-Thinking", "baidu/ERNIE-4.5-VL-28B-A3B-PT"],
+    (None, "ernie45"): ["baidu/ERNIE-4.5-21B-A3B-PT"],
+    ("olmo3", "olmo3"): ["allenai/Olmo-3-32B-Think"],
+    (None, "olmo3"): ["allenai/Olmo-3-7B-Instruct"],
+    ("cohere_command3", "cohere_command3"): ["CohereLabs/command-a-reasoning-08-2025"],
+    ("step3", "step3"): ["stepfun-ai/step3"],
+    ("step3p5", "step3p5"): ["stepfun-ai/step3p5", "stepfun-ai/Step-3.5-Flash"],
+    ("deepseek_r1", "hermes"): ["stepfun-ai/Step3-VL-10B", "Qwen/QwQ-32B"],
+    ("mistral", "mistral"): ["mistralai/Mistral-Small-3.2", "ministral-3:8b"],
+    (None, "phi4_mini_json"): ["microsoft/Phi-4-mini-instruct", "phi4-mini:3.8b"],
+}
+# Names that only look like another family's, and models whose name does not tell what they write.
+UNKNOWN = [
+    "someone/unheard-of",
+    "someone/Philosophy3-7B",
+    "openlm-research/open_llama_3b_v2",
+    "huggyllama/llama-30b",
+    "google/gemma-3-4b-it",
+    "google/medgemma-4b-it",
+    "Qwen/Qwen-32B-Instruct",
+    "ibm-granite/granite-34b-code-instruct-8k",
+    "zai-org/GLM-4-9B-0414",
+    "my-command-assistant",
+    "mimosa-7b",
+    "spring-mini",
+    "ai-sage/GigaChat3.5-100B",
+    "meta-llama/Llama-3.2-3B-Instruct",
+    "",
+]
+
+
+@pytest.mark.parametrize(("names", "model"), [(names, model) for names, models in FOUND.items() for model in models])
 def test_a_model_is_known_by_its_name(model: str, names: tuple[str | None, str | None]) -> None:
     assert detect(model, None) == names
+
+
+def test_a_long_name_takes_no_time() -> None:
+    begin = time.process_time()
+    assert detect("qwen3-" * 100_000, None) == ("qwen3", "hermes")
+    assert time.process_time() - begin < 0.1
+
+
+@pytest.mark.parametrize("model", UNKNOWN)
+def test_a_name_that_tells_nothing_is_taken_for_no_family(model: str) -> None:
+    assert detect(model, None) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -120,17 +187,8 @@ def test_the_template_decides_where_it_shows_markup(model: str, template: str, n
 
 
 def test_every_detected_name_exists() -> None:
-    for name in (
-        "qwq",
-        "granite-4",
-        "step-3.5",
-        "command-a",
-        "jamba",
-        "xlam",
-        "lfm2",
-        "longcat",
-        "internlm",
-        "apertus",
-    ):
-        reasoning, tools = detect(name, None)
+    others = [
+        detect(name, None) for name in ("jamba", "xlam", "lfm2", "longcat", "internlm2.5", "apertus", "step-5", "qwen3.5")
+    ]
+    for reasoning, tools in [*FOUND, *others]:
         parser(reasoning, tools, schemas={})

@@ -230,11 +230,13 @@ def _argument_markers(arguments: ArgumentsFormat) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class NameSign:
-    """A part of a model's name (lower case, hyphens) that tells its parsers, for models whose template is not known."""
+    """Whole words of a model's name (lower case, hyphens) that tell its parsers, for models whose template is not known. `*` is
+    anything between two words. In the name the hyphen before a number may be missing and a dot may be a hyphen, but a size is
+    not the number of a version (`llama-3b`). None: the markers in an answer tell more than the name of its model."""
 
     text: str
     reasoning: str | None
-    tools: str
+    tools: str | None
     priority: int = 0
 
 

@@ -27,6 +27,7 @@ from responses_gateway.parsers.format import (
 
 _NO_PARSER = ("none", "")
 _AUTO = "auto"
+_LONGEST_NAME = 256  # a client may make up any
 _THINK_TAGS = "qwen3"  # the reasoning of a model that shows only `<think>`, unless its tool parser's family has another
 
 Named = TypeVar("Named", ReasoningFormat, ToolFormat)
@@ -43,6 +44,17 @@ def _load() -> Iterator[Family]:
 def _ranked(signs: Iterable[Sign]) -> list[Sign]:
     """Sort signs so that the first one found counts: by priority, then the longest."""
     return sorted(signs, key=lambda sign: (-sign.priority, -len(sign.text), sign.text))
+
+
+def _name_pattern(text: str) -> re.Pattern[str]:
+    """Compile what a `NameSign` says of the names in which it is found."""
+    return re.compile(".*".join(_words_pattern(words) for words in text.split("*")))
+
+
+def _words_pattern(words: str) -> str:
+    pattern = re.sub(r"(?<=[a-z])(\\-)?(?=\d)", "-?", re.escape(words)).replace(r"\.", "[.-]")
+    rest = r"\d|[\d.]*(b|m|bit)(?![a-z\d])" if words[-1].isdigit() else "[a-z]"
+    return rf"(?<![a-z\d]){pattern}(?!{rest})"
 
 
 def _joined(formats: Iterable[Mapping[str, Named]]) -> dict[str, Named]:
@@ -63,7 +75,7 @@ _THINKING = {tools: reasoning for family in _FAMILIES for tools, reasoning in fa
 _SUFFIXED = {name: family for family in _FAMILIES if family.suffixed for name in (*family.reasoning, *family.tools)}
 _REASONING_SIGNS = _ranked(sign for family in _FAMILIES for sign in family.reasoning_signs)
 _TOOL_SIGNS = _ranked(sign for family in _FAMILIES for sign in family.tool_signs)
-_NAME_SIGNS = _ranked(sign for family in _FAMILIES for sign in family.names)
+_NAME_PATTERNS = [(sign, _name_pattern(sign.text)) for sign in _ranked(sign for family in _FAMILIES for sign in family.names)]
 
 
 @lru_cache(maxsize=256)
@@ -76,7 +88,7 @@ def format_of(reasoning: str | None, tools: str | None) -> Format:
 def detect(model_name: str, chat_template: str | None) -> tuple[str | None, str | None]:
     """Find the names of a model's reasoning parser and tool parser; None where nothing tells. The template decides where it
     shows markup, else the model's name does."""
-    by_name = _by_name(model_name)
+    by_name = _by_name(model_name[-_LONGEST_NAME:])
     if chat_template is None:
         return by_name
     tools = next((sign.parser for sign in _TOOL_SIGNS if sign.text in chat_template), by_name[1])
@@ -102,9 +114,12 @@ def fitted(name: str, tokens: frozenset[str]) -> str:
     return name if match is None else name + (match[1] or "")
 
 
+@lru_cache(maxsize=256)
 def _by_name(model_name: str) -> tuple[str | None, str | None]:
-    name = model_name.lower().replace("_", "-")
-    return next(((sign.reasoning, sign.tools) for sign in _NAME_SIGNS if sign.text in name), (None, None))
+    """Find a sign in a name, an alias, or the path of a file: the last folder that tells something counts."""
+    parts = reversed(model_name.lower().replace("_", "-").split("/"))
+    signs = (sign for part in parts for sign, pattern in _NAME_PATTERNS if pattern.search(part))
+    return next(((sign.reasoning, sign.tools) for sign in signs), (None, None))
 
 
 def _named(name: str, known: Mapping[str, Named], kind: str) -> Named:

@@ -6,5 +6,10 @@ from responses_gateway.parsers.format import Family, NameSign, ReasoningFormat
 REASONING = ReasoningFormat(opens=THINK, closes=THINK_END, implicit=True, wrappers=(("<response>", "</response>"),))
 
 FAMILY = Family(
-    reasoning={"ernie45": REASONING}, tools={"ernie45": TOOLS}, names=(NameSign("ernie-4.5", "ernie45", "ernie45"),)
+    reasoning={"ernie45": REASONING},
+    tools={"ernie45": TOOLS},
+    names=(
+        NameSign("ernie-4.5", None, "ernie45"),
+        *(NameSign(f"ernie-4.5*{kind}", "ernie45", "ernie45") for kind in ("thinking", "vl")),
+    ),
 )

@@ -35,7 +35,7 @@ TOOLS = ToolFormat(calls=(CALL,))
 FAMILY = Family(
     reasoning={"glm45": REASONING, "glm47": REASONING, "ling3": REASONING},
     tools={"glm45": TOOLS, "glm47": TOOLS, "ling3": TOOLS},
-    names=(NameSign("glm-4", "glm45", "glm45"), NameSign("glm-5", "glm45", "glm45")),
+    names=tuple(NameSign(f"glm-{version}", "glm45", "glm45") for version in ("4.5", "4.6", "4.7", "5")),
     tool_signs=(TemplateSign("<arg_key>", "glm45"),),
     think_tags={"glm45": "glm45"},
 )

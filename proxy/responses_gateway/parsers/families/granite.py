@@ -26,6 +26,7 @@ FAMILY = Family(
     tools={"granite": ToolFormat(calls=(CALL,)), "granite-20b-fc": FUNCTION_CALLING_TOOLS, "granite4": hermes.TOOLS},
     names=(
         NameSign("granite-4", None, "granite4"),
+        NameSign("granite-4.2", "granite_thinking_parser", "qwen3_coder"),
         NameSign("granite-3", "granite", "granite"),
         NameSign("granite-20b", None, "granite-20b-fc"),
     ),

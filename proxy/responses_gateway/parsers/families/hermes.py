@@ -35,9 +35,9 @@ FAMILY = Family(
     tools={"hermes": TOOLS, "qwen3_json": TOOLS},
     names=(
         NameSign("qwen3", "qwen3", "hermes", priority=2),
-        NameSign("qwen2.5", None, "hermes", priority=2),
+        *(NameSign(name, None, "hermes", priority=2) for name in ("qwen3*instruct", "qwen2.5")),
         NameSign("qwq", "deepseek_r1", "hermes", priority=2),
-        NameSign("hermes", None, "hermes", priority=1),  # the model it was made from is in the name too
+        *(NameSign(name, None, "hermes", priority=1) for name in ("hermes", "openhermes", "deephermes")),  # made from others
     ),
     tool_signs=(TemplateSign("<tool_call>", "hermes", priority=-1),),  # so many other families write this tag
     original=True,

@@ -34,7 +34,7 @@ BLOCK = CallBlock(
 FAMILY = Family(
     reasoning={"kimi_k2": REASONING},
     tools={"kimi_k2": ToolFormat(calls=(CALL,), blocks=(BLOCK,))},
-    names=(NameSign("kimi-k2", "kimi_k2", "kimi_k2"),),
+    names=(NameSign("kimi-k2", "kimi_k2", "kimi_k2"), NameSign("kimi-k2*instruct", None, "kimi_k2")),
     tool_signs=(TemplateSign("<|tool_calls_section_begin|>", "kimi_k2"),),
     think_tags={"kimi_k2": "kimi_k2"},
 )

@@ -7,5 +7,5 @@ from responses_gateway.parsers.format import Family, NameSign
 FAMILY = Family(
     reasoning={"mimo": REASONING},
     tools={"mimo": function_tags("<tool_call>", "</tool_call>", trim=False)},
-    names=(NameSign("mimo", "mimo", "mimo"),),
+    names=(NameSign("mimo-v2", "mimo", "mimo"), *(NameSign(f"mimo-{kind}", None, "hermes") for kind in ("7b", "vl"))),
 )

@@ -8,7 +8,7 @@ CALL = CallFormat(opens=("<function_calls>",), first=r"[\[\w]", arguments=Python
 FAMILY = Family(
     reasoning={"olmo3": REASONING},
     tools={"olmo3": ToolFormat(calls=(CALL,))},
-    names=(NameSign("olmo-3", "olmo3", "olmo3"),),
+    names=(NameSign("olmo-3", "olmo3", "olmo3"), NameSign("olmo-3*instruct", None, "olmo3")),
     tool_signs=(TemplateSign("<function_calls>", "olmo3"),),
     think_tags={"olmo3": "olmo3"},
 )

@@ -27,7 +27,7 @@ REASONING = ReasoningFormat(channels=CHANNELS)
 FAMILY = Family(
     reasoning={"openai_gptoss": REASONING},
     tools={"openai": ToolFormat(channels=CHANNELS)},
-    names=(NameSign("gpt-oss", "openai_gptoss", "openai", priority=3),),
+    names=tuple(NameSign(name, "openai_gptoss", "openai", priority=3) for name in ("gpt-oss", "gptoss")),
     reasoning_signs=(TemplateSign("<|channel|>analysis", "openai_gptoss"),),
     tool_signs=(TemplateSign("<|channel|>commentary", "openai"),),
 )

@@ -1,4 +1,4 @@
-"""Qwen 3 Coder and Qwen 3.5: parameters as tags. Nemotron 3, MiMo, Step 3.5 and Seed OSS vary it."""
+"""Qwen 3 Coder and Qwen 3.5 to 3.8: parameters as tags. Nemotron 3, MiMo, Step 3.5 and Seed OSS vary it."""
 
 from dataclasses import replace
 
@@ -30,7 +30,10 @@ TOOLS = function_tags("<tool_call>", "</tool_call>")
 
 FAMILY = Family(
     tools={"qwen3_coder": TOOLS, "qwen3_xml": TOOLS},
-    names=(NameSign("qwen3-coder", None, "qwen3_coder", priority=2), NameSign("qwen3.5", "qwen3", "qwen3_coder", priority=2)),
+    names=(
+        NameSign("qwen3-coder", None, "qwen3_coder", priority=3),
+        *(NameSign(f"qwen3.{version}", "qwen3", "qwen3_coder", priority=3) for version in (5, 6, 7, 8)),
+    ),
     tool_signs=(TemplateSign("<function=", "qwen3_coder"),),
     original=True,
 )

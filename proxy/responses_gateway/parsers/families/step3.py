@@ -33,6 +33,7 @@ FAMILY = Family(
     tools={"step3": ToolFormat(blocks=(BLOCK,)), "step3p5": qwen3_coder.TOOLS, "step5": qwen3_coder.TOOLS},
     names=(
         NameSign("step3", "step3", "step3"),
+        NameSign("step3-vl", "deepseek_r1", "hermes"),
         *(NameSign(name, "step3p5", "step3p5") for name in ("step3p5", "step-3.5", "step-3.7")),
         NameSign("step-5", "step5", "step5"),
     ),
