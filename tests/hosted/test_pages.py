@@ -168,6 +168,14 @@ def test_without_the_extra_web_search_does_not_start(monkeypatch: pytest.MonkeyP
         ("안녕".encode("euc_kr"), "text/plain; charset=ks_c_5601-1987", "안녕"),
         ("<p>a page without a type, which is all of its text</p>", "application/octet-stream", "a page without a type"),
         ('<meta charset="iso-8859-1"><p>Grüße</p>'.encode("latin-1"), "text/html", "Grüße"),
+        # Programs that make HTML of XML declare UTF-16, and write UTF-8.
+        ('<META http-equiv="Content-Type" content="text/html; charset=UTF-16"><p>Grüße</p>'.encode(), "text/html", "Grüße"),
+        ('<?xml version="1.0" encoding="windows-1251"?><p>Привет</p>'.encode("cp1251"), "text/html", "Привет"),
+        ('<?xml version="1.0" encoding="windows-1251"?><rss>Привет</rss>'.encode("cp1251"), "application/rss+xml", "Привет"),
+        ("Привет".encode("utf-16"), "text/plain", "Привет"),
+        ("<p>Привет</p>".encode("utf-16"), "text/html", "Привет"),
+        ("Grüße".encode("utf-8-sig"), "text/plain; charset=iso-8859-1", "Grüße"),
+        ('a lesson: <meta charset="windows-1251"> grüßt'.encode(), "text/plain", "grüßt"),
         ("<title>never closed <p>text", "text/html", ""),
     ],
 )

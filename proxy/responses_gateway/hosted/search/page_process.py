@@ -25,8 +25,12 @@ _MEANT = {
 }  # fmt: skip
 # Labels that Python does not know.
 _LABELS = {"windows-874": "cp874", "dos-874": "cp874", "iso-8859-8-i": "iso8859-8", "macintosh": "mac-roman"}
-_META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
-_META_WITHIN = 4096
+# What a page that begins with a byte order mark is encoded in, whatever else it says.
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_DECLARED = re.compile(
+    rb"(?:\A\s*<\?xml[^>]{0,200}?\sencoding|<meta[^>]{0,200}?charset)\s*=\s*[\"']?([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE
+)
+_DECLARED_WITHIN = 4096
 _LONGEST_TITLE = 300
 _LONGEST_LINK = 2048
 # Less text than this from the main part of a page is not trusted, in characters.
@@ -47,12 +51,12 @@ def read(data: bytes, url: str, charset: str | None, packages: str | None, longe
     title = ""
     targets: dict[str, str] = {}
     if packages is not None:
-        tree = _tree(_decoded(data, charset, _META_CHARSET.search(data[:_META_WITHIN])))
+        tree = _tree(_decoded(data, charset, _DECLARED.search(data[:_DECLARED_WITHIN])))
         title = _words(tree.findtext(".//title") or "")
         targets = _links(tree, url, links)
         text = _html_text(tree, url)
     else:
-        text = _decoded(data, charset)
+        text = _decoded(data, charset, _DECLARED.match(data[:_DECLARED_WITHIN]))
     return {
         "title": title[:_LONGEST_TITLE],
         "text": text[:longest],
@@ -61,12 +65,16 @@ def read(data: bytes, url: str, charset: str | None, packages: str | None, longe
     }
 
 
-def _decoded(data: bytes, charset: str | None, named: re.Match[bytes] | None = None) -> str:
-    """Decode a page by the `charset` of its header, then that of its `<meta>` element, then as UTF-8, then as Windows-1252."""
-    for label in (charset, named[1].decode() if named else None):
-        encoding = _encoding(label) if label else None
-        if encoding is not None:
-            return data.decode(encoding, "replace")
+def _decoded(data: bytes, charset: str | None, declared: re.Match[bytes] | None) -> str:
+    """Decode a page by its byte order mark, then by the `charset` of its header, then by what it declares itself (`<meta>`, or
+    XML), then as UTF-8, then as Windows-1252."""
+    inside = _encoding(declared[1].decode()) if declared else None
+    if inside is not None and inside.startswith("utf-16"):  # in which it could not be read there
+        inside = None
+    marked = next((encoding for mark, encoding in _MARKS.items() if data.startswith(mark)), None)
+    encoding = marked or _encoding(charset or "") or inside
+    if encoding is not None:
+        return data.decode(encoding, "replace")
     try:
         return codecs.getincrementaldecoder("utf-8")().decode(data)  # the last character may be cut
     except UnicodeDecodeError:
