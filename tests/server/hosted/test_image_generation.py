@@ -134,6 +134,20 @@ def test_a_server_of_images_that_fails_is_told_to_the_model(answer: dict[str, An
     run(test())
 
 
+def test_a_wrong_key_for_the_server_of_images_is_told_as_that() -> None:
+    """It was told as a server that cannot be reached."""
+
+    async def test() -> None:
+        turns = (calls({"prompt": "a cat"}), text_stream("It did not work."))
+        refused = painting([], {"error": {"message": "no such key: sk-1"}}, 401)
+        async with model(*turns, paths=refused, backend_api_key="sk-1", **SETTINGS) as (served, talking):
+            await draw(served)
+            told = talking.requests[1]["messages"][-1]["content"]
+            assert ("does not accept the gateway's own key" in told, "sk-1" in told) == (True, False)
+
+    run(test())
+
+
 def test_what_images_have_cost_is_told_as_their_server_counts_it() -> None:
     """Clients bill by it; it was zero, whatever the server said."""
 

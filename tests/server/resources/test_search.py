@@ -250,6 +250,7 @@ def test_a_client_that_leaves_stops_the_search() -> None:
         ({"web_search_provider": "searxng"}, "web_search_url"),
         ({"web_search_provider": "brave"}, "web_search_api_key"),
         ({"web_search_provider": "tavily"}, "web_search_api_key"),
+        ({"web_search_api_key": "k"}, "web_search_api_key needs the setting web_search_provider"),
         ({"web_search_provider": "mcp:docs/search"}, "no MCP server"),
     ],
 )

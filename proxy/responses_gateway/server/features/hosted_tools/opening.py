@@ -71,6 +71,8 @@ def open_web(settings: Settings, caller_for: CallerFor | None = None) -> Web | N
     settings name. Call this inside the running event loop. Raise `ValueError` for settings that cannot be used."""
     name = settings.searches_with
     if name is None:
+        if settings.web_search_api_key is not None:
+            raise ValueError("web_search_api_key needs the setting web_search_provider, which says whose key it is")
         return None
     html_packages()
     provider = _provider(name, settings, caller_for)
@@ -129,5 +131,7 @@ async def _generate(pool: Pool, route: Route, body: bytes) -> bytes:
                 reason = read_error(answer.status, content).message[:_LONGEST_REASON]
                 raise ToolFailure(f"The server of images refused: {reason}")
             return content
-    except (ApiError, aiohttp.ClientError):
+    except ApiError as error:
+        raise ToolFailure(f"The server of images cannot be used: {error}") from None
+    except aiohttp.ClientError:
         raise ToolFailure("The server of images cannot be reached.") from None
