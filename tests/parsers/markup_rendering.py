@@ -339,6 +339,7 @@ FAMILIES: dict[str, Family] = {
         None,
         _each(lambda name, arguments: f"<function_call> {_envelope(name, arguments)}", between="\n"),
     ),
+    "nemotron_json": Family("nemotron_v3", "nemotron_json", _THINK, _array("<TOOLCALL>", "</TOOLCALL>")),
     "hunyuan_a13b": Family(
         "hunyuan_a13b",
         "hunyuan_a13b",
