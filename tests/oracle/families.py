@@ -149,5 +149,7 @@ NOT_COMPARED = {
     "openai": "vLLM reads harmony with a vocabulary file of its own that has to be downloaded",
     "muse": "vLLM has it since 0.33, of which there is no build for processors",
     "solar_open2": "vLLM does not have it",
+    "exaone_deep": "vLLM does not have it",
+    "nemotron_json": "vLLM has it only as a plug-in of NVIDIA's",
     "cohere_command": "vLLM hands it to a compiled parser of another package",
 }
