@@ -33,8 +33,8 @@ CALL = CallFormat(
 TOOLS = ToolFormat(calls=(CALL,))
 
 FAMILY = Family(
-    reasoning={"glm45": REASONING, "glm47": REASONING, "ling3": REASONING},
-    tools={"glm45": TOOLS, "glm47": TOOLS, "ling3": TOOLS},
+    reasoning={"glm45": REASONING, "glm47": REASONING},
+    tools={"glm45": TOOLS, "glm47": TOOLS},
     names=tuple(NameSign(f"glm-{version}", "glm45", "glm45") for version in ("4.5", "4.6", "4.7", "5")),
     tool_signs=(TemplateSign("<arg_key>", "glm45"),),
     think_tags={"glm45": "glm45"},

@@ -38,6 +38,9 @@ FAMILY = Family(
         *(NameSign(name, None, "hermes", priority=2) for name in ("qwen3*instruct", "qwen2.5")),
         NameSign("qwq", "deepseek_r1", "hermes", priority=2),
         *(NameSign(name, None, "hermes", priority=1) for name in ("hermes", "openhermes", "deephermes")),  # made from others
+        NameSign("smollm3", "deepseek_v3", "hermes"),
+        NameSign("mellum2", None, "hermes"),
+        NameSign("mellum2*thinking", "qwen3", "hermes"),
     ),
     tool_signs=(TemplateSign("<tool_call>", "hermes", priority=-1),),  # so many other families write this tag
     original=True,
