@@ -14,8 +14,8 @@ from scripts import structure
 
 # Room for agents' turns, sessions, keys at run time, more kinds of markup and refusals inside streams; most of that stands
 # around the core; and for what two rooms share in a lower one. It is no reason to join two statements that read better apart.
-LINES = 86_804
-LINES_OF_THE_CORE = 66_010
+LINES = 86_817
+LINES_OF_THE_CORE = 66_023
 SETTINGS = 115
 FILES_UNDER_60_LINES = 52  # what shares metrics, too, whose folder was a copy of another one
 LINES_OF_A_FUNCTION = 40

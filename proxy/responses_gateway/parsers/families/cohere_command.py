@@ -27,7 +27,7 @@ TOOLS = ToolFormat(calls=(CALL,))
 FAMILY = Family(
     reasoning={"cohere_command3": REASONING, "cohere_command4": REASONING},
     tools={"cohere_command3": TOOLS, "cohere_command4": TOOLS},
-    names=(NameSign("command-a", "cohere_command3", "cohere_command3"),),
+    names=tuple(NameSign(name, "cohere_command3", "cohere_command3") for name in ("command-a", "command-r7b")),
     reasoning_signs=(TemplateSign("<|START_THINKING|>", "cohere_command3"),),
     tool_signs=(TemplateSign("<|START_ACTION|>", "cohere_command3"),),
 )

@@ -1,4 +1,5 @@
-"""Granite 3: an array after a marker, reasoning between sentences. The older function-calling model has its own marker."""
+"""Granite 3: an array after a marker, reasoning between sentences, or in tags since 3.3. The older function-calling model has
+its own marker. Granite 4 writes as Hermes does, 4.2 as Qwen 3 Coder."""
 
 from responses_gateway.parsers.families import hermes
 from responses_gateway.parsers.format import (
@@ -12,9 +13,10 @@ from responses_gateway.parsers.format import (
 )
 
 REASONING = ReasoningFormat(
-    opens=("Here is my thought process:", "Here's my thought process:"),
-    closes=("Here is my response:", "Here's my response:"),
+    opens=("Here is my thought process:", "Here's my thought process:", *hermes.THINK),
+    closes=("Here is my response:", "Here's my response:", *hermes.THINK_END),
     at_start=True,
+    wrappers=(("<response>", "</response>"),),
 )
 CALL = CallFormat(
     opens=("<|tool_call|>", "<tool_call>"), first=r"[\[{]", arguments=JsonEnvelope(), fillers=("</tool_call>", "<|/tool_call|>")

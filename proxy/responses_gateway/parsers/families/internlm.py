@@ -7,6 +7,10 @@ BLOCK = CallBlock(opens=("<|action_start|>",), closes=("<|action_end|>",), calls
 
 FAMILY = Family(
     tools={"internlm": ToolFormat(blocks=(BLOCK,))},
-    names=(NameSign("internlm", None, "internlm"),),
+    names=(
+        NameSign("internlm", None, "internlm"),
+        NameSign("intern-s1", "deepseek_r1", "internlm"),
+        NameSign("intern-s2", "qwen3", "qwen3_coder"),
+    ),
     tool_signs=(TemplateSign("<|action_start|>", "internlm"),),
 )

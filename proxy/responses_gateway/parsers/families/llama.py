@@ -25,6 +25,7 @@ FAMILY = Family(
     names=(
         NameSign("llama-3", None, "llama3_json"),
         NameSign("llama-3.2", None, None),  # JSON or Python, as the template asks
+        NameSign("toolace", None, "pythonic", priority=1),
         NameSign("llama-4", None, "llama4_pythonic"),
     ),
     # Models that were made from these and write other markup may keep the tokens.

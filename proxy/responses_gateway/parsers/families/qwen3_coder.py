@@ -33,6 +33,8 @@ FAMILY = Family(
     names=(
         NameSign("qwen3-coder", None, "qwen3_coder", priority=3),
         *(NameSign(f"qwen3.{version}", "qwen3", "qwen3_coder", priority=3) for version in (5, 6, 7, 8)),
+        NameSign("trinity-large-thinking", "deepseek_r1", "qwen3_coder"),
+        NameSign("minicpm-v-4.6", None, "qwen3_coder"),
     ),
     tool_signs=(TemplateSign("<function=", "qwen3_coder"),),
     original=True,
