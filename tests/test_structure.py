@@ -14,7 +14,7 @@ from scripts import structure
 
 # Room for agents' turns, sessions, keys at run time, more kinds of markup and refusals inside streams; most of that stands
 # around the core; and for what two rooms share in a lower one. It is no reason to join two statements that read better apart.
-LINES = 86_817
+LINES = 86_823
 LINES_OF_THE_CORE = 66_023
 SETTINGS = 115
 FILES_UNDER_60_LINES = 52  # what shares metrics, too, whose folder was a copy of another one

@@ -78,6 +78,22 @@ def test_a_call_that_hangs_does_not_stay_open() -> None:
     run(test())
 
 
+def test_an_error_without_an_id_is_that_of_the_request() -> None:
+    """A server that cannot read a request does not know its id: the call waited until its time was up."""
+
+    async def refuse(_request: web.Request, _message: dict[str, Any]) -> Any:
+        return web.json_response({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "cannot read this"}})
+
+    async def test() -> None:
+        limits = replace(LIMITS, call_timeout=2)
+        async with peer() as served, connections({"peer": served.endpoint}, limits=limits) as servers:
+            served.answers["tools/call"] = refuse
+            failure = await failure_of(servers.call_tool("alice", PEER, "echo", {}))
+            assert failure.item["error"] == {"type": "mcp_protocol_error", "code": -32600, "message": "cannot read this"}
+
+    run(test())
+
+
 def test_a_server_that_ignores_a_cancellation_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         left = asyncio.Event()

@@ -15,13 +15,15 @@ _FIELDS = (b"event", b"id", b"retry")
 _LONGEST_FIELD = 4 * 1024  # bytes of one of these, and of the data of an event that is no message
 
 
-def read_body(parts: AsyncIterator[bytes], content_type: str, reader: MessageReader) -> AsyncIterator[bytes]:
-    """Return a body with its messages as the library is given them."""
-    return _read_events(parts, reader) if content_type.startswith(EVENT_STREAM) else _read_whole(parts, reader)
+def read_body(
+    parts: AsyncIterator[bytes], content_type: str, reader: MessageReader, request_id: str | int | None
+) -> AsyncIterator[bytes]:
+    """Return a body with its messages as the library is given them. `request_id` is the id of what was asked, if it was."""
+    return _read_events(parts, reader) if content_type.startswith(EVENT_STREAM) else _read_whole(parts, reader, request_id)
 
 
-async def _read_whole(parts: AsyncIterator[bytes], reader: MessageReader) -> AsyncIterator[bytes]:
-    yield await reader.read(b"".join([part async for part in parts]))
+async def _read_whole(parts: AsyncIterator[bytes], reader: MessageReader, request_id: str | int | None) -> AsyncIterator[bytes]:
+    yield await reader.read(b"".join([part async for part in parts]), request_id)
 
 
 async def _read_events(parts: AsyncIterator[bytes], reader: MessageReader) -> AsyncIterator[bytes]:

@@ -163,7 +163,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             self.status = response.status_code
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         content_type = response.headers.get("content-type", "").lower()
-        parts = read_body(self._bounded(request, response), content_type, self._reader)
+        parts = read_body(self._bounded(request, response), content_type, self._reader, request_id)
         if request_id is not None and self._requests and not content_type.startswith(EVENT_STREAM):
             parts = self._unless_lost(parts, request_id)
         stream = _Body(parts, response.stream, partial(self.pending.discard, request))

@@ -142,13 +142,17 @@ class MessageReader:
         self.refused: BoundedDict[str | int, str] = BoundedDict(_MOST_REFUSED)
         self._log = log
 
-    async def read(self, data: bytes) -> bytes:
-        """Return the message for the library; nothing if there is none for it."""
+    async def read(self, data: bytes, request_id: str | int | None = None) -> bytes:
+        """Return the message for the library; nothing if there is none for it. `request_id` is that of the request that it
+        answers, where that is certain: an error may have none, and the library would wait on."""
         message = _decoded(data)
         if message is None:
             data = _mended(data)
             message = _decoded(data)
         await asyncio.sleep(0)
+        if message is not None and message.error is not None and message.id is None and request_id is not None:
+            message.id = request_id
+            return self._small(message)
         result = message.result if message is not None else None
         try:
             if message is not None and result is not None:
